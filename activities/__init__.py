@@ -1,0 +1,1 @@
+"""Activities, one class per port: translate, call, classify, heartbeat."""

@@ -1,0 +1,82 @@
+"""Running a suite on the node: every check has its deadline, the raw output goes to evidence."""
+
+import asyncio
+import time
+
+from temporalio import activity
+
+from activities.effects import withheld_by
+from sickbay.contracts.steps import Action, NodeFacts, SuiteAnswer, SuiteRequest
+from sickbay.domain.node import Node
+from sickbay.domain.proof import Check, CheckResult, SuiteResult, suite_verdict
+from sickbay.domain.reading import Verdict
+from sickbay.ports import CheckRunner, Evidence, Inventory, NodeControl, Safety
+
+HEARTBEAT_S = 1.0
+
+
+class CheckActivities:
+    """The node worker's eyes: runs checks and reads the node's own facts."""
+
+    def __init__(
+        self,
+        runner: CheckRunner,
+        *,
+        control: NodeControl,
+        evidence: Evidence,
+        safety: Safety,
+        inventory: Inventory,
+    ) -> None:
+        self._runner = runner
+        self._control = control
+        self._evidence = evidence
+        self._safety = safety
+        self._inventory = inventory
+
+    @activity.defn(name="run_suite")
+    async def run_suite(self, request: SuiteRequest) -> SuiteAnswer:
+        """Run every check of the suite; one failing check does not hide the others' results."""
+        step = request.step
+        permission = await self._safety.permission(pool=step.pool, action=Action.DIAGNOSE)
+        if held := withheld_by(permission, step=step):
+            return SuiteAnswer(result=None, withheld=held)
+        node = await self._inventory.node(step.node)
+        if node is None:
+            return SuiteAnswer(result=None)
+        ends_at = time.monotonic() + request.deadline_s
+        results = []
+        for check in request.suite.checks:
+            left_s = min(request.check_deadline_s, ends_at - time.monotonic())
+            results.append(await self._run(check, node=node, deadline_s=left_s))
+        verdict = suite_verdict(results)
+        result = SuiteResult(request.suite.name, verdict=verdict, checks=tuple(results))
+        return SuiteAnswer(result=result, boot_id=await self._control.boot_id())
+
+    @activity.defn(name="read_facts")
+    async def read_facts(self) -> NodeFacts:
+        """The node's present boot id and parts."""
+        return await self._control.facts()
+
+    async def _run(self, check: Check, *, node: Node, deadline_s: float) -> CheckResult:
+        if deadline_s <= 0:
+            return CheckResult(check, Verdict.INCONCLUSIVE, why="no time left in the suite")
+        began = time.monotonic()
+        run = asyncio.ensure_future(self._runner.run(check, node=node, deadline_s=deadline_s))
+        try:
+            while not run.done():
+                activity.heartbeat(check.label)
+                await asyncio.wait({run}, timeout=HEARTBEAT_S)
+        except asyncio.CancelledError:
+            run.cancel()
+            await asyncio.wait({run})
+            raise
+        output = run.result()
+        evidence = await self._evidence.put(output.raw, kind=check.label)
+        return CheckResult(
+            check,
+            verdict=output.reading.verdict,
+            why=output.reading.why,
+            findings=output.reading.findings,
+            evidence=evidence,
+            duration_s=time.monotonic() - began,
+        )

@@ -1,0 +1,56 @@
+"""Tickets and pages: what people are asked, once."""
+
+from temporalio import activity
+
+from activities.effects import retry_transient
+from sickbay.contracts.budget import BudgetPage
+from sickbay.contracts.steps import Effect, PageDraft, TicketDraft
+from sickbay.domain.blame import common_factor
+from sickbay.ports import Inventory, Pager, Tickets
+
+
+class PeopleActivities:
+    """Asks people through the Tickets and Pager ports."""
+
+    def __init__(self, tickets: Tickets, *, pager: Pager, inventory: Inventory) -> None:
+        self._tickets = tickets
+        self._pager = pager
+        self._inventory = inventory
+
+    @activity.defn(name="open_ticket")
+    async def open_ticket(self, draft: TicketDraft) -> str:
+        """The id of the one ticket of this node, part and category."""
+        return await self._tickets.open(draft)
+
+    @activity.defn(name="comment_ticket")
+    async def comment_ticket(self, ticket: str, text: str) -> Effect:
+        """Add a line to a ticket."""
+        return retry_transient(await self._tickets.comment(ticket, text=text))
+
+    @activity.defn(name="close_ticket")
+    async def close_ticket(self, ticket: str, text: str) -> Effect:
+        """Close a ticket with a last line."""
+        return retry_transient(await self._tickets.close(ticket, text=text))
+
+    @activity.defn(name="page")
+    async def page(self, draft: PageDraft) -> Effect:
+        """Deliver a page once per key."""
+        return retry_transient(await self._pager.page(draft))
+
+    @activity.defn(name="page_budget")
+    async def page_budget(self, page: BudgetPage) -> Effect:
+        """Page that a budget or cap is spent, with the factor its nodes have in common."""
+        population = [
+            {"rack": n.rack, "group": n.group, "node_class": n.node_class}
+            for n in await self._inventory.nodes(pool=page.pool)
+        ]
+        factor = common_factor(list(page.factors), population)
+        cause = f"likely common factor: {factor}" if factor else "no common factor stands out"
+        detail = (
+            f"{page.text}. {cause}. Lend closures with "
+            f"`sickbay budget {page.pool} --grant N --by NAME --reason TEXT`, "
+            f"stop them with `--freeze`."
+        )
+        summary = f"budget of {page.pool} needs a human"
+        draft = PageDraft(key=page.key, pool=page.pool, summary=summary, detail=detail)
+        return retry_transient(await self._pager.page(draft))

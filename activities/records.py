@@ -1,0 +1,49 @@
+"""Reading and writing the store on behalf of a repair."""
+
+from temporalio import activity
+
+from activities.clock import Clock
+from sickbay.contracts.repair import RepairPolicy
+from sickbay.contracts.steps import NodeContext, PresentHealth, RepairRecord, StepRecord
+from sickbay.domain.node import Part
+from sickbay.ports import Records
+
+
+class RecordActivities:
+    """The loop's view of the store through the Records port."""
+
+    def __init__(self, records: Records, *, clock: Clock) -> None:
+        self._records = records
+        self._clock = clock
+
+    @activity.defn(name="load_node")
+    async def load_node(self, node: str, policy: RepairPolicy) -> NodeContext:
+        """What is on record about a node when its repair starts."""
+        return await self._records.node_context(
+            node,
+            now=self._clock(),
+            memory_s=policy.attempt_memory_s,
+            probation_s=policy.probation_s,
+        )
+
+    @activity.defn(name="record_stage")
+    async def record_stage(self, repair: RepairRecord, step: StepRecord | None) -> None:
+        """Write the repair's row and, when a stage ended, the step."""
+        if step is not None:
+            await self._records.save_step(step)
+        await self._records.save_repair(repair)
+
+    @activity.defn(name="present_health")
+    async def present_health(self, node: str) -> PresentHealth:
+        """The node's newest health; unknown when the record is older than the store can trust."""
+        return await self._records.present_health(node)
+
+    @activity.defn(name="replace_part")
+    async def replace_part(self, node: str, slot: str, part: Part) -> None:
+        """Re-key a slot after a swap."""
+        await self._records.replace_part(node, slot=slot, part=part, at=self._clock())
+
+    @activity.defn(name="record_return")
+    async def record_return(self, node: str, repair_id: str) -> None:
+        """Book a proven return; signals older than this moment no longer count."""
+        await self._records.returned(node, repair_id=repair_id, at=self._clock())

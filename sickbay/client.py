@@ -1,0 +1,278 @@
+"""Typed Temporal client: start a repair, send it a message, ask for a permit.
+
+Every way in is a message that starts what it needs (signal-with-start), so that nothing is lost
+while no worker runs.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from sickbay.contracts import names
+from sickbay.contracts.budget import (
+    BudgetGrant,
+    BudgetInput,
+    BudgetSwitch,
+    BudgetView,
+    GateClosed,
+    PermitAsk,
+    PermitReleased,
+    WithholdAsk,
+    WithholdEnded,
+)
+from sickbay.contracts.repair import (
+    Fault,
+    RepairInput,
+    RepairPolicy,
+    RepairView,
+    StepView,
+)
+from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.errors import Refused, Unreachable
+
+log = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT = timedelta(seconds=20)
+RETRY_EVERY_S = 1.0
+SAY_EVERY_S = 10.0
+
+
+async def connect(address: str, *, namespace: str, wait_s: float | None = None) -> Client:
+    """A client of the Temporal server at `address`.
+
+    Keeps trying, and says so in the log, for `wait_s` seconds, or for ever when it is None.
+
+    Raises:
+        Unreachable: no server answered in time.
+    """
+    began = time.monotonic()
+    said = began - SAY_EVERY_S
+    while True:
+        try:
+            return await Client.connect(
+                address, namespace=namespace, data_converter=pydantic_data_converter
+            )
+        except (RuntimeError, RPCError) as error:
+            now = time.monotonic()
+            if wait_s is not None and now - began >= wait_s:
+                raise Unreachable(
+                    f"Temporal at {address} does not answer",
+                    field="temporal.address",
+                    remedy="start it (`sickbay up`) or name another with --temporal HOST:PORT",
+                ) from error
+            if now - said >= SAY_EVERY_S:
+                said = now
+                log.warning("Temporal at %s does not answer: trying on", address)
+            await asyncio.sleep(RETRY_EVERY_S)
+
+
+class TemporalRepairs:
+    """Reports findings to repairs, and carries people's messages to them."""
+
+    def __init__(self, client: Client, *, policy_of: Callable[[str], RepairPolicy]) -> None:
+        self._client = client
+        self._policy_of = policy_of
+
+    async def report(self, fault: Fault, *, pool: str) -> None:
+        """Start the node's repair or merge the fault into the running one. Needs no worker."""
+        await self._client.start_workflow(
+            names.REPAIR_WORKFLOW,
+            RepairInput(node=fault.node, pool=pool, policy=self._policy_of(pool)),
+            id=names.repair_workflow_id(fault.node),
+            task_queue=names.CONTROL_QUEUE,
+            start_signal="fault_reported",
+            start_signal_args=[fault],
+            static_summary=f"{fault.node}: {fault.reason}",
+        )
+
+    async def send(self, node: str, update: str, message: Any) -> RepairView:
+        """Send one message of a person and return the repair as it stands after it.
+
+        Raises:
+            Refused: the repair refused it, or no repair of this node runs.
+            Unreachable: no answer in time (Temporal or every worker is down).
+        """
+        handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
+        view: RepairView = await _update(handle, update, message, what=f"the repair of {node}")
+        return view
+
+    async def status(self, node: str) -> RepairView:
+        """The node's running or last repair. Raises as `send` does."""
+        handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
+        view: RepairView = await _query(handle, "status", RepairView, what=f"the repair of {node}")
+        return view
+
+    async def history(self, node: str) -> list[StepView]:
+        """The finished stages of the node's running or last repair. Raises as `send` does."""
+        handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
+        rows = await _query(handle, "history", list[StepView], what=f"the repair of {node}")
+        return list(rows)
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """What a budget must know to be started."""
+
+    nodes_on_record: int
+    policy: BudgetPolicy
+    reconcile_s: float
+
+
+class TemporalPermits:
+    """Carries messages to the pools' budgets, starting them where they do not run."""
+
+    def __init__(self, client: Client, *, sizes: Mapping[str, PoolSize]) -> None:
+        self._client = client
+        self._sizes = sizes
+
+    async def ask(self, pool: str, ask: PermitAsk) -> None:
+        """Ask for a permit."""
+        await self._signal(pool, "ask_permit", ask)
+
+    async def gate_closed(self, pool: str, message: GateClosed) -> None:
+        """Tell when the gate was truly closed."""
+        await self._signal(pool, "gate_closed", message)
+
+    async def release(self, pool: str, message: PermitReleased) -> None:
+        """Give a permit or a place in the queue back."""
+        await self._signal(pool, "release_permit", message)
+
+    async def ask_withhold(self, pool: str, ask: WithholdAsk) -> None:
+        """Ask to keep new work off a node without a permit."""
+        await self._signal(pool, "ask_withhold", ask)
+
+    async def end_withhold(self, pool: str, message: WithholdEnded) -> None:
+        """Say that the reason to withhold is gone."""
+        await self._signal(pool, "end_withhold", message)
+
+    async def resize(self, pool: str) -> None:
+        """Tell the budget how many nodes the pool has on record."""
+        await self._signal(pool, "resize", self._sizes[pool].nodes_on_record)
+
+    async def running(self, repairs: Mapping[str, str]) -> Mapping[str, bool]:
+        """Whether each repair (id to workflow id) still runs; an unreadable one is left out."""
+        answers: dict[str, bool] = {}
+        for repair_id, workflow_id in repairs.items():
+            try:
+                found = await self._client.get_workflow_handle(workflow_id).describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    answers[repair_id] = False
+                continue
+            node = workflow_id.partition("/")[2]
+            first = found.raw_description.workflow_execution_info.first_run_id or found.run_id
+            same = names.repair_id(node, first) == repair_id
+            answers[repair_id] = same and found.status is WorkflowExecutionStatus.RUNNING
+        return answers
+
+    async def grant(self, pool: str, message: BudgetGrant) -> BudgetView:
+        """Lend closures. Raises `Refused` or `Unreachable`."""
+        return await self._change(pool, "grant", message)
+
+    async def freeze(self, pool: str, message: BudgetSwitch) -> BudgetView:
+        """Stop grants. Raises `Refused` or `Unreachable`."""
+        return await self._change(pool, "freeze", message)
+
+    async def unfreeze(self, pool: str, message: BudgetSwitch) -> BudgetView:
+        """Let grants go on. Raises `Refused` or `Unreachable`."""
+        return await self._change(pool, "unfreeze", message)
+
+    async def status(self, pool: str) -> BudgetView:
+        """The budget as it stands. Raises `Refused` or `Unreachable`."""
+        await self.resize(pool)
+        handle = self._client.get_workflow_handle(names.budget_workflow_id(pool))
+        view: BudgetView = await _query(handle, "status", BudgetView, what=f"the budget of {pool}")
+        return view
+
+    async def _change(self, pool: str, update: str, message: Any) -> BudgetView:
+        await self.resize(pool)
+        handle = self._client.get_workflow_handle(names.budget_workflow_id(pool))
+        view: BudgetView = await _update(
+            handle, update, message, what=f"the budget of {pool}", result=BudgetView
+        )
+        return view
+
+    async def _signal(self, pool: str, signal: str, message: Any) -> None:
+        size = self._sizes[pool]
+        await self._client.start_workflow(
+            names.BUDGET_WORKFLOW,
+            BudgetInput(
+                pool=pool,
+                nodes_on_record=size.nodes_on_record,
+                policy=size.policy,
+                reconcile_s=size.reconcile_s,
+            ),
+            id=names.budget_workflow_id(pool),
+            task_queue=names.CONTROL_QUEUE,
+            start_signal=signal,
+            start_signal_args=[message],
+            static_summary=f"budget of {pool}",
+        )
+
+
+async def _update(
+    handle: WorkflowHandle[Any, Any],
+    update: str,
+    message: Any,
+    *,
+    what: str,
+    result: type = RepairView,
+) -> Any:
+    try:
+        return await handle.execute_update(
+            update,
+            message,
+            id=str(uuid.uuid4()),  # noqa: TID251 - a client's own id, not workflow code
+            result_type=result,
+            rpc_timeout=ANSWER_TIMEOUT,
+        )
+    except WorkflowUpdateFailedError as error:
+        cause = error.cause
+        sentence = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        raise Refused(sentence) from error
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        raise _silent(what) from error
+    except RPCError as error:
+        raise _rpc(error, what) from error
+
+
+async def _query(handle: WorkflowHandle[Any, Any], query: str, shape: Any, *, what: str) -> Any:
+    try:
+        return await handle.query(query, result_type=shape, rpc_timeout=ANSWER_TIMEOUT)
+    except WorkflowQueryFailedError as error:
+        raise Unreachable(f"{what} cannot be read: {error}") from error
+    except RPCError as error:
+        raise _rpc(error, what) from error
+
+
+def _rpc(error: RPCError, what: str) -> Refused | Unreachable:
+    if error.status is RPCStatusCode.NOT_FOUND:
+        return Refused(
+            f"{what} does not run: it has ended or never began",
+            remedy="`sickbay status` shows what runs",
+        )
+    return _silent(what)
+
+
+def _silent(what: str) -> Unreachable:
+    return Unreachable(
+        f"{what} does not answer",
+        remedy="is `sickbay up` (or the control worker) running, and Temporal reachable?",
+    )

@@ -1,0 +1,48 @@
+"""Names that cross processes: workflows, activities, queues, search attributes, ids."""
+
+REPAIR_WORKFLOW = "NodeRepair"
+BUDGET_WORKFLOW = "PoolBudget"
+SCORING_WORKFLOW = "PoolScoring"
+
+CONTROL_QUEUE = "control"
+
+NODE_ATTRIBUTE = "SickbayNode"
+POOL_ATTRIBUTE = "SickbayPool"
+STAGE_ATTRIBUTE = "SickbayStage"
+REASON_ATTRIBUTE = "SickbayReason"
+SEARCH_ATTRIBUTES = (NODE_ATTRIBUTE, POOL_ATTRIBUTE, STAGE_ATTRIBUTE, REASON_ATTRIBUTE)
+
+
+def node_queue(node: str) -> str:
+    """The task queue of one node's own worker."""
+    return f"node.{node}"
+
+
+def site_queue(site: str) -> str:
+    """The task queue of the gateway workers of one site's management network."""
+    return f"site.{site}"
+
+
+def repair_workflow_id(node: str) -> str:
+    """Workflow id of a node's repair: one at a time per node."""
+    return f"node-repair/{node}"
+
+
+def budget_workflow_id(pool: str) -> str:
+    """Workflow id of a pool's budget."""
+    return f"pool-budget/{pool}"
+
+
+def scoring_workflow_id(pool: str) -> str:
+    """Workflow id of a pool's scoring."""
+    return f"pool-scoring/{pool}"
+
+
+def repair_id(node: str, first_run_id: str) -> str:
+    """Stable name of one repair, kept over continue-as-new: node and first run id shortened."""
+    return f"{node}.{first_run_id.replace('-', '')[:12]}"
+
+
+def operation_id(repair: str, ordinal: int, verb: str) -> str:
+    """The id under which a step happens at most once, the same on every retry and replay."""
+    return f"{repair}/{ordinal:03d}-{verb}"

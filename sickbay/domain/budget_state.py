@@ -1,0 +1,158 @@
+"""What a budget knows: limits, asks, permits, closures in the window, withheld nodes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from sickbay.domain.node import Severity
+
+
+@dataclass(frozen=True)
+class BudgetPolicy:
+    """Limits of one pool; durations in seconds, already divided by the time scale.
+
+    `allowance`, `cap` and `max_out` are absolute numbers that replace the fractions when set.
+    Defaults are those of the design: 2 % per sliding hour, at least one; cap 10 %, at least three.
+    """
+
+    fraction: float = 0.02
+    window_s: float = 3600.0
+    allowance: int | None = None
+    cap_fraction: float = 0.10
+    cap_minimum: int = 3
+    cap: int | None = None
+    max_out: int | None = None
+    per_group: int = 1
+    storm_factor: float = 3.0
+    storm_window_s: float = 600.0
+    cooldown_s: float = 1800.0
+
+    def allowed(self, nodes_on_record: int) -> int:
+        """Closures one sliding window may hold; the next one is refused."""
+        if self.allowance is not None:
+            return self.allowance
+        return max(1, math.floor(self.fraction * nodes_on_record))
+
+    def closures(self, nodes_on_record: int) -> int:
+        """Gates that may be closed automatically at once, withheld and quarantined together."""
+        if self.cap is not None:
+            return self.cap
+        return max(self.cap_minimum, math.floor(self.cap_fraction * nodes_on_record))
+
+    def out_at_once(self, nodes_on_record: int) -> int:
+        """Nodes under a permit at once, never more than the cap."""
+        cap = self.closures(nodes_on_record)
+        return cap if self.max_out is None else min(cap, self.max_out)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A repair that wants a permit. `hard` is a hard fail: it goes to the front and proceeds."""
+
+    repair_id: str
+    workflow_id: str
+    node: str
+    group: str
+    severity: Severity
+    hard: bool
+    reason: str
+    asked_at: datetime
+    factors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Permit:
+    """One grant: this node's gate may be closed for this repair."""
+
+    repair_id: str
+    workflow_id: str
+    node: str
+    group: str
+    granted_at: datetime
+    extra: bool = False
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One closure charged to the window. Without `closed_at` it cannot leave the window."""
+
+    repair_id: str
+    granted_at: datetime
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """A node kept from new work without a permit; `repair_id` when its repair waits for one."""
+
+    node: str
+    reason: str
+    hard: bool
+    since: datetime
+    group: str = ""
+    repair_id: str | None = None
+    placed: bool = False
+    factors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BudgetState:
+    """All a budget knows; carried whole over continue-as-new."""
+
+    pool: str
+    nodes_on_record: int
+    permits: tuple[Permit, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    queue: tuple[Ask, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    asked_at: tuple[datetime, ...] = ()
+    extra: int = 0
+    frozen_by: str | None = None
+    frozen_reason: str = ""
+    storm_until: datetime | None = None
+    episode: int = 0
+    episode_quiet_since: datetime | None = None
+    paged: bool = False
+    granted: int = 0
+    refused: int = 0
+
+    def out(self) -> tuple[str, ...]:
+        """Nodes that hold a permit."""
+        return tuple(p.node for p in self.permits)
+
+    def closed(self) -> frozenset[str]:
+        """Nodes whose gate is, or may soon be, closed automatically."""
+        return frozenset((*self.out(), *(w.node for w in self.withheld if w.placed)))
+
+
+class Refusal(StrEnum):
+    """Why an ask waits."""
+
+    FROZEN = "frozen by a person"
+    STORM = "storm: only hard fails proceed until it has been quiet"
+    WINDOW = "the window's closures are spent"
+    OUT = "as many nodes are out as the pool allows at once"
+    GROUP = "another node of the same group is out"
+
+
+class DecisionKind(StrEnum):
+    """What the budget decided to do."""
+
+    GRANT = "grant"
+    WITHHOLD = "withhold"
+    END_WITHHOLD = "end_withhold"
+    PAGE = "page"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One act the budget workflow carries out."""
+
+    kind: DecisionKind
+    node: str = ""
+    repair_id: str = ""
+    workflow_id: str = ""
+    text: str = ""
+    factors: tuple[Mapping[str, str], ...] = ()

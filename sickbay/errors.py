@@ -1,0 +1,76 @@
+"""The error tree.
+
+SickbayError
+├── UsageError            bad input of a person: names file, field and remedy (exit 2)
+├── Refused               the product will not do that now, and says why (exit 3)
+├── Unreachable           something outside does not answer (exit 4)
+├── UnknownNode           no such node on record
+├── UnknownTicket         no such ticket
+├── EvidenceMissing       no such digest, or the bytes do not match it
+├── NodeUnreadable        the node's own facts cannot be read
+└── SchemaTooNew          the database was written by a newer release
+
+Leaf names are flat because Temporal matches non-retryable errors by class name.
+"""
+
+
+class SickbayError(Exception):
+    """Base of all errors of sickbay. `code` is stable for programs, the message is for people."""
+
+    code = "error"
+
+    def __init__(
+        self, message: str, *, field: str | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.remedy = remedy
+
+
+class UsageError(SickbayError):
+    """A person's input is wrong: `field` names what, `remedy` says what would be right."""
+
+    code = "usage"
+
+
+class Refused(SickbayError):
+    """The request is understood and refused; the message says why and what would be accepted."""
+
+    code = "refused"
+
+
+class Unreachable(SickbayError):
+    """Something outside does not answer."""
+
+    code = "unreachable"
+
+
+class UnknownNode(UsageError):
+    """No node of this name is on record."""
+
+    code = "unknown_node"
+
+
+class UnknownTicket(UsageError):
+    """No ticket of this id is on record."""
+
+    code = "unknown_ticket"
+
+
+class EvidenceMissing(SickbayError):
+    """No bytes of this digest are stored, or they do not match it."""
+
+    code = "evidence_missing"
+
+
+class NodeUnreadable(SickbayError):
+    """The node's boot id or parts cannot be read now."""
+
+    code = "node_unreadable"
+
+
+class SchemaTooNew(UsageError):
+    """The database was written by a newer release of sickbay."""
+
+    code = "schema_too_new"

@@ -1,0 +1,1 @@
+"""Pure: tool output to findings and measurements, one module per tool."""

@@ -1,0 +1,298 @@
+"""One frozen Settings from TOML and the environment, read once by a process's entry.
+
+Environment variables `SICKBAY_SECTION__KEY=value` replace keys of the file. One `time_scale`
+divides every policy duration, window and beat when the settings become policies; what a machine
+needs to answer at all has a floor (docs/decisions/0011).
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sickbay.contracts.repair import RepairPolicy
+from sickbay.contracts.steps import Action
+from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.domain.node import Treatment
+from sickbay.errors import UsageError
+
+ENV_PREFIX = "SICKBAY_"
+ENV_FILE = "SICKBAY_CONFIG"
+
+Mode = Literal["observe", "approve", "act"]
+Seconds = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+
+# What a machine needs to answer at all, however fast policy time runs (seconds of wall clock).
+FLOORS_S: Mapping[str, float] = {
+    "heartbeat_timeout_s": 5.0,
+    "node_queue_timeout_s": 20.0,
+    "suite_deadline_s": 60.0,
+    "check_deadline_s": 60.0,
+    "treatment_deadline_s": 60.0,
+    "drain_poll_s": 0.2,
+    "inconclusive_wait_s": 0.5,
+    "permit_recheck_s": 5.0,
+    "stopped_recheck_s": 1.0,
+    "tick_s": 1.0,
+    "event_watch_s": 1.0,
+    "source_freshness_s": 5.0,
+    "unknown_grace_s": 5.0,
+}
+
+
+class Section(BaseModel):
+    """A part of the settings: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TemporalSettings(Section):
+    """Which Temporal server. Without an address the embedded development server is started."""
+
+    address: str = ""
+    namespace: str = "default"
+    port: int = Field(default=7233, ge=0, le=65535)
+    ui_port: int = Field(default=8233, ge=0, le=65535)
+
+
+class StoreSettings(Section):
+    """Where the store is. Without a url: SQLite in the state directory."""
+
+    url: str = ""
+
+
+class SimulatorSettings(Section):
+    """The simulated fleet. `enabled` makes every node of this installation simulated."""
+
+    enabled: bool = False
+    port: int = Field(default=0, ge=0, le=65535)
+    nodes: int = Field(default=64, ge=1, le=5000)
+    gpus_per_node: int = Field(default=8, ge=1, le=16)
+    pools: int = Field(default=4, ge=1)
+    group_size: int = Field(default=4, ge=1)
+    nodes_per_rack: int = Field(default=8, ge=1)
+    seed: int = 7
+    faults: int = Field(default=0, ge=0)
+    faults_start_after_h: Seconds = 0.5
+    faults_until_h: Seconds = 20.0
+    fault_weights: dict[str, float] = Field(default_factory=dict)
+    node_processes: int = Field(default=1, ge=1, le=64)
+    technician: bool = True
+    technician_h: Positive = 2.0
+
+
+class PolicySettings(Section):
+    """Durations in seconds of fleet time and limits of the repair loop (DESIGN §9)."""
+
+    drain_deadline_critical_s: Seconds = 0.0
+    drain_deadline_major_s: Seconds = 3600.0
+    drain_deadline_minor_s: Seconds = 24 * 3600.0
+    drain_poll_s: Positive = 15.0
+    evict_at_major_deadline: bool = True
+    suite_deadline_s: Positive = 20 * 60.0
+    check_deadline_s: Positive = 20 * 60.0
+    treatment_deadline_s: Positive = 30 * 60.0
+    node_queue_timeout_s: Positive = 300.0
+    heartbeat_timeout_s: Positive = 30.0
+    inconclusive_wait_s: Positive = 120.0
+    inconclusive_limit: int = Field(default=3, ge=1)
+    swap_reminder_s: Positive = 8 * 3600.0
+    swap_escalation_s: Positive = 3 * 24 * 3600.0
+    human_reminder_s: Positive = 8 * 3600.0
+    permit_recheck_s: Positive = 900.0
+    stopped_recheck_s: Positive = 60.0
+    attempts_per_rung: int = Field(default=2, ge=1)
+    attempt_memory_s: Positive = 30 * 24 * 3600.0
+    probation_s: Seconds = 24 * 3600.0
+    proof_passes: int = Field(default=2, ge=1, le=2)
+    available: tuple[Treatment, ...] = (Treatment.RESET, Treatment.REBOOT, Treatment.SWAP)
+
+
+class BudgetSettings(Section):
+    """Limits of one pool (DESIGN §6, §9); `allowance`, `cap`, `max_out` replace the fractions."""
+
+    fraction: float = Field(default=0.02, gt=0, le=1)
+    window_s: Positive = 3600.0
+    allowance: int | None = Field(default=None, ge=0)
+    cap_fraction: float = Field(default=0.10, gt=0, le=1)
+    cap_minimum: int = Field(default=3, ge=0)
+    cap: int | None = Field(default=None, ge=0)
+    max_out: int | None = Field(default=None, ge=0)
+    per_group: int = Field(default=1, ge=1)
+    storm_factor: Positive = 3.0
+    storm_window_s: Positive = 600.0
+    cooldown_s: Positive = 1800.0
+    reconcile_s: Positive = 3600.0
+
+
+class ScoringSettings(Section):
+    """The scorer's beats and waits, in seconds of fleet time (DESIGN §9)."""
+
+    tick_s: Positive = 15.0
+    event_watch_s: Positive = 1.0
+    source_freshness_s: Positive = 60.0
+    unknown_grace_s: Positive = 600.0
+    boot_grace_s: Positive = 300.0
+    minimum_confidence: float = Field(default=0.5, ge=0, le=1)
+    degraded_dwell_s: Seconds = 300.0
+    quarantined_dwell_s: Seconds = 600.0
+    healthy_dwell_s: Seconds = 1800.0
+
+
+class PoolSettings(Section):
+    """One pool: its mode, per-action modes, and what it overrides."""
+
+    mode: Mode | None = None
+    actions: dict[Action, Mode] = Field(default_factory=dict)
+    budget: BudgetSettings | None = None
+    policy: PolicySettings | None = None
+
+
+class Settings(Section):
+    """All settings of one installation."""
+
+    time_scale: float = Field(default=1.0, ge=1.0, le=100_000)
+    state_dir: Path = Path(".sickbay")
+    temporal: TemporalSettings = TemporalSettings()
+    store: StoreSettings = StoreSettings()
+    simulator: SimulatorSettings = SimulatorSettings()
+    scoring: ScoringSettings = ScoringSettings()
+    policy: PolicySettings = PolicySettings()
+    budget: BudgetSettings = BudgetSettings()
+    pools: dict[str, PoolSettings] = Field(default_factory=dict)
+
+    @property
+    def store_url(self) -> str:
+        """The database of the store."""
+        return self.store.url or f"sqlite+aiosqlite:///{self.state_dir / 'sickbay.db'}"
+
+    @property
+    def evidence_dir(self) -> Path:
+        """Where evidence files lie."""
+        return self.state_dir / "evidence"
+
+    @property
+    def simulator_dir(self) -> Path:
+        """Where the simulated fleet lives."""
+        return self.state_dir / "simulator"
+
+    def mode_of(self, pool: str, action: Action) -> Mode:
+        """What may be done: observe, unless said otherwise or every node is simulated."""
+        default: Mode = "act" if self.simulator.enabled else "observe"
+        own = self.pools.get(pool)
+        if own is None:
+            return default
+        return own.actions.get(action) or own.mode or default
+
+    def modes(self, pools: list[str]) -> dict[str, dict[Action, Mode]]:
+        """Every pool's mode per action, as the safety switches want it."""
+        return {pool: {action: self.mode_of(pool, action) for action in Action} for pool in pools}
+
+    def scaled_s(self, name: str, seconds: float) -> float:
+        """A duration of fleet time as wall-clock seconds, never under what a machine needs."""
+        return max(seconds / self.time_scale, FLOORS_S.get(name, 0.0))
+
+    def repair_policy(self, pool: str) -> RepairPolicy:
+        """The repair policy of a pool, in wall-clock seconds."""
+        own = self.pools.get(pool)
+        chosen = (own and own.policy) or self.policy
+        fields = {"hour_s": 3600.0 / self.time_scale, **self._scaled(chosen)}
+        return RepairPolicy(**fields)
+
+    def budget_policy(self, pool: str) -> BudgetPolicy:
+        """The budget policy of a pool, in wall-clock seconds."""
+        fields = self._scaled(self._budget(pool))
+        fields.pop("reconcile_s")
+        return BudgetPolicy(**fields)
+
+    def reconcile_s(self, pool: str) -> float:
+        """How often a budget looks for permits nobody uses, in wall-clock seconds."""
+        return max(self._budget(pool).reconcile_s / self.time_scale, 30.0)
+
+    def _budget(self, pool: str) -> BudgetSettings:
+        own = self.pools.get(pool)
+        return (own and own.budget) or self.budget
+
+    def _scaled(self, section: Section) -> dict[str, Any]:
+        return {
+            name: self.scaled_s(name, value) if name.endswith("_s") else value
+            for name, value in section
+        }
+
+
+def load_settings(
+    path: Path | None, *, environ: Mapping[str, str] | None = None, **overrides: Any
+) -> Settings:
+    """Settings of `path` (or `$SICKBAY_CONFIG`), the environment, and `overrides`, in that order.
+
+    Raises:
+        UsageError: the file cannot be read, or a key is unknown, or a value has the wrong type;
+            the message names file, field and remedy.
+    """
+    env = dict(os.environ) if environ is None else dict(environ)
+    chosen = path or (Path(env[ENV_FILE]) if env.get(ENV_FILE) else None)
+    data = _read(chosen) if chosen else {}
+    _overlay(data, env)
+    for key, value in overrides.items():
+        if value is not None:
+            _put(data, key.split("__"), value)
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        raise _usage(error, source=str(chosen or "settings")) from error
+
+
+def save_resolved(settings: Settings, path: Path) -> None:
+    """Write settings for the processes of this installation to read (`load_settings(path)`)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(settings.model_dump_json(indent=2), encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            return dict(json.loads(text))
+        return tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror})",
+            field=str(path),
+            remedy="name a readable TOML file with --config",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: cannot be parsed: {error}", field=str(path), remedy="mend the line it names"
+        ) from error
+
+
+def _overlay(data: dict[str, Any], env: Mapping[str, str]) -> None:
+    for name in sorted(env):
+        if name.startswith(ENV_PREFIX) and name != ENV_FILE and not name.startswith("SICKBAY_SIM_"):
+            keys = name.removeprefix(ENV_PREFIX).lower().split("__")
+            if keys[0] in Settings.model_fields:
+                _put(data, keys, env[name])
+
+
+def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        below = data.setdefault(key, {})
+        if not isinstance(below, dict):
+            return
+        data = below
+    data[keys[-1]] = value
+
+
+def _usage(error: ValidationError, *, source: str) -> UsageError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        remedy = "remove it, or see docs/reference/settings.md for the keys there are"
+        return UsageError(f"{source}: unknown key {field}", field=field, remedy=remedy)
+    text = f"{source}: {field}: {first['msg']} (got {first['input']!r})"
+    return UsageError(text, field=field, remedy="see docs/reference/settings.md")

@@ -1,0 +1,1 @@
+"""A fleet below the process boundary."""

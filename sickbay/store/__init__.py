@@ -1,0 +1,1 @@
+"""The store: tables, repository, reports and migrations."""

@@ -1,0 +1,1 @@
+"""Processes: queues, wiring, control and node workers."""

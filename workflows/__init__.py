@@ -1,0 +1,1 @@
+"""Deterministic workflows: what happens, in what order."""

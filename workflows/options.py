@@ -1,0 +1,94 @@
+"""Every activity's timeouts and retries, in one table.
+
+Local activities are quick control steps. Remote ones run on a node's own queue or take long; they
+heartbeat, and a queue nobody polls is `unreachable` after the policy's time, not a retry.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+# Matched by class name, without inheritance. PayloadsTooLarge would otherwise be retried for ever.
+NON_RETRYABLE = (
+    "PayloadsTooLarge",
+    "UnknownNode",
+    "UnknownTicket",
+    "UsageError",
+    "Refused",
+    "SchemaTooNew",
+    "TypeError",
+    "ValidationError",
+)
+RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200),
+    maximum_interval=timedelta(seconds=10),
+    non_retryable_error_types=list(NON_RETRYABLE),
+)
+NODE_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=30),
+    non_retryable_error_types=list(NON_RETRYABLE),
+)
+MARGIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one attempt of a local activity may take, in seconds."""
+
+    attempt_s: float
+
+
+LOCAL: Mapping[str, Timing] = {
+    "load_node": Timing(10),
+    "record_stage": Timing(10),
+    "present_health": Timing(10),
+    "replace_part": Timing(10),
+    "record_return": Timing(10),
+    "record_permits": Timing(20),
+    "ask_permit": Timing(20),
+    "release_permit": Timing(20),
+    "reconcile_permits": Timing(60),
+    "close_gate": Timing(30),
+    "open_gate": Timing(30),
+    "withhold": Timing(30),
+    "end_withhold": Timing(30),
+    "open_ticket": Timing(30),
+    "comment_ticket": Timing(30),
+    "close_ticket": Timing(30),
+    "page": Timing(30),
+    "page_budget": Timing(30),
+}
+
+
+def local(name: str) -> workflow.LocalActivityConfig:
+    """Options of a local activity of the table."""
+    return {
+        "start_to_close_timeout": timedelta(seconds=LOCAL[name].attempt_s),
+        "retry_policy": RETRY,
+    }
+
+
+def remote(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.ActivityConfig:
+    """Options of a long activity on the control queue."""
+    return {
+        "start_to_close_timeout": timedelta(seconds=deadline_s + MARGIN_S),
+        "heartbeat_timeout": timedelta(seconds=heartbeat_s),
+        "retry_policy": NODE_RETRY,
+        "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        "summary": summary,
+    }
+
+
+def on_node(
+    queue: str, *, deadline_s: float, heartbeat_s: float, unreachable_s: float, summary: str
+) -> workflow.ActivityConfig:
+    """Options of an activity on one node's queue."""
+    return {
+        **remote(deadline_s=deadline_s, heartbeat_s=heartbeat_s, summary=summary),
+        "task_queue": queue,
+        "schedule_to_start_timeout": timedelta(seconds=unreachable_s),
+    }
