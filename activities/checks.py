@@ -50,7 +50,7 @@ class CheckActivities:
             results.append(await self._run(check, node=node, deadline_s=left_s))
         verdict = suite_verdict(results)
         result = SuiteResult(request.suite.name, verdict=verdict, checks=tuple(results))
-        return SuiteAnswer(result=result, boot_id=await self._control.boot_id())
+        return SuiteAnswer(result=result)
 
     @activity.defn(name="read_facts")
     async def read_facts(self) -> NodeFacts:

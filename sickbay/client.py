@@ -8,11 +8,17 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -45,7 +51,9 @@ from sickbay.contracts.repair import (
     StepView,
 )
 from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.domain.node import Node
 from sickbay.errors import Refused, Unreachable
+from sickbay.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +89,31 @@ async def connect(address: str, *, namespace: str, wait_s: float | None = None) 
                 said = now
                 log.warning("Temporal at %s does not answer: trying on", address)
             await asyncio.sleep(RETRY_EVERY_S)
+
+
+async def ensure_search_attributes(client: Client) -> None:
+    """Register our search attributes where the namespace lacks them.
+
+    Raises:
+        Unreachable: they are missing and may not be registered with this access.
+    """
+    wanted = dict.fromkeys(names.SEARCH_ATTRIBUTES, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
+    operator = client.operator_service
+    try:
+        listed = await operator.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+        missing = {n: t for n, t in wanted.items() if n not in listed.custom_attributes}
+        if missing:
+            await operator.add_search_attributes(
+                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
+            )
+    except RPCError as error:
+        raise Unreachable(
+            f"search attributes cannot be registered: {error.message}",
+            field="temporal.namespace",
+            remedy=f"register as Keyword: {', '.join(wanted)}",
+        ) from error
 
 
 class TemporalRepairs:
@@ -133,6 +166,19 @@ class PoolSize:
     nodes_on_record: int
     policy: BudgetPolicy
     reconcile_s: float
+
+
+def pool_sizes(settings: Settings, nodes: Sequence[Node]) -> dict[str, PoolSize]:
+    """What each pool's budget is started with: its nodes on record and its policy."""
+    counts = Counter(node.pool for node in nodes)
+    return {
+        pool: PoolSize(
+            nodes_on_record=count,
+            policy=settings.budget_policy(pool),
+            reconcile_s=settings.reconcile_s(pool),
+        )
+        for pool, count in counts.items()
+    }
 
 
 class TemporalPermits:

@@ -41,6 +41,8 @@ with workflow.unsafe.imports_passed_through():
 # A destructive act that has begun is waited for, whoever asks for what.
 UNINTERRUPTED = {Stage.RESET, Stage.REBOOT, Stage.POWER_CYCLE, Stage.REFLASH, Stage.RETURN}
 REFUSED = "Refused"
+# The newest findings are kept: a storm of them must not grow the state without bound.
+MOST_FAULTS = 100
 
 
 @workflow.defn(name=names.REPAIR_WORKFLOW)
@@ -103,6 +105,8 @@ class NodeRepair:
             return await work
         work.cancel()
         await workflow.wait([work])
+        if not work.cancelled():
+            work.exception()
         return None
 
     def _ordered(self) -> bool:
@@ -175,7 +179,7 @@ class NodeRepair:
         """A finding about this node; the same id again is the same finding."""
         faults = self.context.state.faults
         if all(f.id != fault.id for f in faults):
-            self.context.set(faults=(*faults, fault))
+            self.context.set(faults=(*faults, fault)[-MOST_FAULTS:])
 
     @workflow.signal(name="permit_decided")
     def permit_decided(self, decision: PermitDecided) -> None:

@@ -92,7 +92,7 @@ class RepairContext:
             reason=s.reason,
             placed_at=workflow.now(),
             release_condition=f"{s.progress.owed(self.limits)} passes in a row of the proof",
-            next_step=NEXT_STEP[s.progress.stage],
+            next_step="the repair goes on: drain, diagnose, treat, prove",
             deadline=s.deadline,
             repair_id=s.repair_id,
             lifted_by=by,

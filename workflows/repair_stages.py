@@ -38,7 +38,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.options import local, on_node, remote
     from workflows.repair_context import Done, RepairContext
 
-PERSON = "person"
+SOFT_REASON = "min:"
 _EVIDENCE_OF = {
     CheckName.DCGM_DIAG: "dcgm",
     CheckName.DCGM_HEALTH: "dcgm",
@@ -118,9 +118,9 @@ class RepairStages:
         self.c.show("a permit of the pool's budget")
 
     async def _recovered(self) -> bool:
-        """Whether a soft reason is gone. A hard fail and a person's request keep their place."""
+        """Whether a standing made of soft health is gone; every other reason keeps its place."""
         faults = self.c.state.faults
-        if any(f.hard or f.source == PERSON for f in faults):
+        if not all(f.reason.startswith(SOFT_REASON) for f in faults):
             return False
         present = await workflow.execute_local_activity_method(
             RecordActivities.present_health, self.c.state.node.id, **local("present_health")

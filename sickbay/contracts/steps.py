@@ -132,7 +132,6 @@ class SuiteAnswer:
     """A suite's result, or why none may be had."""
 
     result: SuiteResult | None
-    boot_id: str = ""
     withheld: Permission | None = None
 
 

@@ -91,8 +91,7 @@ class Columns:
         return next((r for r in self._rows_of[node] if self.rows[r].bus_id == bus_id), None)
 
     def silent(self, node: int) -> None:
-        """The node's page was asked for and did not answer: numbers are gone, the past stays."""
-        self.values[self._rows_of[node]] = np.nan
+        """The node's page did not answer: its last numbers hold until its freshness ends."""
         self.up_since[node] = np.nan
         self.absent[self._rows_of[node]] = 0
 

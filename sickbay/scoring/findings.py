@@ -79,7 +79,7 @@ def soft_finding(
 
 def _finding_of(incident: Incident, *, uuid: str | None) -> ScoredFinding:
     return ScoredFinding(
-        id=f"{incident.node}/{incident.slot or 'node'}/{incident.code}/{incident.occurrence}",
+        id=incident.id,
         node=incident.node,
         observed_at=incident.at,
         reason=f"hard_fail:{incident.code}" if incident.hard else incident.code,

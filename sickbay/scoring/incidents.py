@@ -41,6 +41,11 @@ class Incident:
     consequence: bool = False
 
     @property
+    def id(self) -> str:
+        """The id of its report, the same for the same occurrence."""
+        return f"{self.node}/{self.slot or 'node'}/{self.code}/{self.occurrence}"
+
+    @property
     def hard(self) -> bool:
         """Whether this is a hard fail."""
         return self.gate is XidGate.FATAL
@@ -86,11 +91,11 @@ class NodeIncidents:
         self.states.pop((slot, code), None)
 
     def after_return(self, at: datetime) -> None:
-        """The node came back proven: what was before is over."""
-        self.events.clear()
-        self.states.clear()
+        """The node came back proven at that moment: what was before is over."""
+        self.events = {k: i for k, i in self.events.items() if i.at > at}
+        self.states = {k: i for k, i in self.states.items() if i.at > at}
+        self.reported = {i.id for i in (*self.events.values(), *self.states.values())}
         self.counts.clear()
-        self.reported.clear()
         self.reported_at.clear()
         self.decoded.clear()
         self.returned_at = at

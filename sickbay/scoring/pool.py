@@ -85,6 +85,7 @@ class PoolScorer:
         self._saved: dict[str, tuple[Health, Standing]] = {}
         self._asked: set[str] = set()
         self._restored: set[str] = set()
+        self._restored_unknown: set[str] = set()
         self._incidents = Incidents(times)
         self._errors: dict[str, str] = {}
 
@@ -102,6 +103,9 @@ class PoolScorer:
         self._tracks[node] = hysteresis.begin(standing, since=since)
         self._saved[node] = (health, standing)
         self._restored.add(node)
+        if standing is Standing.UNKNOWN:
+            # Whether it was withheld before the restart is not known; ending twice does no harm.
+            self._restored_unknown.add(node)
 
     def returned(self, node: str, *, at: datetime) -> None:
         """The node came back by proof: what was before does not count again."""
@@ -188,8 +192,6 @@ class PoolScorer:
         )
         return [change for change in changes if change.says_something]
 
-    # -- taking readings ---------------------------------------------------------------------------
-
     def _take_records(self, node: int, reading: NodeReadings, *, now: datetime) -> bool:
         news = False
         here = self._incidents.of(reading.node)
@@ -227,8 +229,6 @@ class PoolScorer:
                     at=now, total=float(columns.counters.value[row, column]),
                 )  # fmt: skip
 
-    # -- incidents ---------------------------------------------------------------------------------
-
     def _event_scores(self, now: datetime) -> tuple[Floats, Floats]:
         shape = (len(self._columns.rows), len(CATEGORIES))
         soft, suspect = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -249,8 +249,6 @@ class PoolScorer:
         mine = list(self._columns.rows_of(node))
         same = [r for r in mine if self._columns.rows[r].slot == incident.slot]
         return same or mine
-
-    # -- one node ----------------------------------------------------------------------------------
 
     def _evaluate_node(
         self, at: int, node: Node, *, scores: PoolScores, now: datetime, held: bool
@@ -274,9 +272,45 @@ class PoolScorer:
             flagged=self._flagged(at, track, scores),
             save=self._differs(node.id, health, track.standing),
             findings=findings,
-            withhold=self._withhold(node.id, track, now=now),
+            withhold=not held and self._withhold(node.id, track, now=now),
             unwithhold=self._unwithhold(node.id, old, track=track),
         )
+
+    def _findings(
+        self,
+        node: str,
+        active: list[Incident],
+        *,
+        health: Health,
+        before: Track,
+        now: datetime,
+        held: bool,
+    ) -> tuple[ScoredFinding, ...]:
+        """New hard fails and scheduled states at once; a soft cause when its dwell is over.
+
+        A restored soft quarantine without a hold is told again: its report may have been lost.
+        """
+        here, uuids = self._incidents.of(node), self._uuids(node)
+        window_s = self._times.cause_window_s
+        found = new_findings(here, active, uuids=uuids, now=now, window_s=window_s)
+        if health.value is None or health.is_hard_fail:
+            return tuple(found)
+        track = self._tracks[node]
+        quarantined = track.standing is Standing.QUARANTINED
+        entered = quarantined and before.standing is not Standing.QUARANTINED
+        low = health.value < self.rules.thresholds.quarantined_below
+        left_behind = quarantined and low and not held and node in self._restored
+        self._restored.discard(node)
+        if entered or left_behind:
+            since = track.since
+            found.append(
+                soft_finding(here, node, health=health, since=since, rules=self.rules, uuids=uuids)
+            )
+        return tuple(found)
+
+    def _uuids(self, node: str) -> dict[str | None, str]:
+        rows = (self._columns.rows[r] for r in self._columns.rows_of(self._at[node]))
+        return {row.slot: row.uuid for row in rows}
 
     def _health(self, at: int, node: str, *, scores: PoolScores, active: list[Incident]) -> Health:
         confidence = round(float(scores.confidence[at]), 4)
@@ -342,9 +376,10 @@ class PoolScorer:
 
     def _unwithhold(self, node: str, old: Track, *, track: Track) -> bool:
         left = old.standing is Standing.UNKNOWN and track.standing is not Standing.UNKNOWN
-        asked = node in self._asked or node in self._restored
+        asked = node in self._asked or node in self._restored_unknown
         if left:
             self._asked.discard(node)
+            self._restored_unknown.discard(node)
         return left and asked
 
 
@@ -352,7 +387,9 @@ def _moved(old: Health, new: Health) -> bool:
     """Whether two healths differ enough to be two rows of history."""
     if (old.value is None) is not (new.value is None):
         return True
-    if (old.reason, old.part, old.signal) != (new.reason, new.part, new.signal):
+    # Of a node that lacks nothing, the weakest link is chance.
+    whole = min(old.value or 0.0, new.value or 0.0) > 1.0 - _VALUE_STEP
+    if not whole and (old.reason, old.part, old.signal) != (new.reason, new.part, new.signal):
         return True
     if abs((old.value or 0.0) - (new.value or 0.0)) >= _VALUE_STEP:
         return True

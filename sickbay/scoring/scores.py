@@ -59,19 +59,7 @@ def score(
     values = np.where(row_fresh[:, None], columns.values, np.nan)
     sub = np.concatenate([sub_scores(columns, rules, values, time_scale), soft, suspect], axis=1)
     sub[~row_fresh] = np.nan
-    category_of = [CATEGORIES.index(rule.category) for rule in rules.signals]
-    weights = [rule.weight for rule in rules.signals]
-    count = len(CATEGORIES)
-    part_category = aggregate.category_scores(
-        sub,
-        weights=[
-            *weights,
-            *[rules.events.soft_weight] * count,
-            *[rules.events.suspect_weight] * count,
-        ],
-        category_of=[*category_of, *range(count), *range(count)],
-        categories=count,
-    )
+    part_category = _part_category(sub, rules)
     category = aggregate.per_node(part_category, node_of=columns.node_of, nodes=len(columns.nodes))
     value, worst = aggregate.weakest(category)
     return PoolScores(
@@ -83,6 +71,22 @@ def score(
         serving=aggregate.geometric(category),
         confidence=_confidence(columns, rules, values),
         fresh=fresh,
+    )
+
+
+def _part_category(sub: Floats, rules: RuleSet) -> Floats:
+    count = len(CATEGORIES)
+    category_of = [CATEGORIES.index(rule.category) for rule in rules.signals]
+    weights = [
+        *(rule.weight for rule in rules.signals),
+        *[rules.events.soft_weight] * count,
+        *[rules.events.suspect_weight] * count,
+    ]
+    return aggregate.category_scores(
+        sub,
+        weights=weights,
+        category_of=[*category_of, *range(count), *range(count)],
+        categories=count,
     )
 
 

@@ -1,0 +1,123 @@
+"""The simulated technician: walks to the rack after a while, does what the ticket says, reports it.
+
+`python -m workers.technician --config FILE`. It has hands in the simulated fleet and otherwise only
+what a real technician has: the open tickets and the messages `part_replaced` and `work_done`.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass, field
+
+import httpx
+from sickbay.store.engine import open_store
+from sickbay.store.queries import OpenTicket, open_tickets
+from sickbay.store.records import StoreRecords
+
+from sickbay.client import TemporalRepairs, connect
+from sickbay.contracts.repair import PartReplaced, Work, WorkDone
+from sickbay.domain.node import Category
+from sickbay.errors import Refused, Unreachable
+from sickbay.settings import Settings
+from workers import wiring
+from workers.process import arguments, run
+
+log = logging.getLogger(__name__)
+
+NAME = "simulated-technician"
+POLL_S = 0.5
+# Spread of the time to the rack (log-normal sigma of a swap with a spare on site).
+SIGMA = 0.5
+
+
+@dataclass
+class Technician:
+    """Works on every open ticket once its time has come."""
+
+    settings: Settings
+    records: StoreRecords
+    repairs: TemporalRepairs
+    out: wiring.Outside
+    due: dict[str, float] = field(default_factory=dict)
+    cleaned: set[str] = field(default_factory=set)
+    rng: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311
+
+    async def look(self) -> None:
+        """One look at the tickets."""
+        tickets = await open_tickets(self.records.store)
+        for ticket in tickets:
+            due = self.due.setdefault(ticket.id, time.monotonic() + self._walk_s())
+            if time.monotonic() >= due:
+                self.due[ticket.id] = time.monotonic() + self._walk_s()
+                await self._work(ticket)
+
+    def _walk_s(self) -> float:
+        hours = self.settings.simulator.technician_h * self.rng.lognormvariate(0.0, SIGMA)
+        return hours * 3600.0 / self.settings.time_scale
+
+    async def _work(self, ticket: OpenTicket) -> None:
+        try:
+            if ticket.category == Category.THERMAL and ticket.id not in self.cleaned:
+                await self._clean(ticket)
+            else:
+                await self._replace(ticket)
+        except (Refused, Unreachable, httpx.HTTPError) as error:
+            log.warning("ticket %s of %s: %s", ticket.id, ticket.node, error)
+
+    async def _clean(self, ticket: OpenTicket) -> None:
+        """Dust is the usual cause of heat: clean first, replace when it did not help."""
+        body = {"node": ticket.node, "slot": ticket.slot, "work": "cleaned"}
+        await self._hands("/technician/work", body)
+        self.cleaned.add(ticket.id)
+        message = WorkDone(work=Work.CLEANED, by=NAME, slot=ticket.slot)
+        await self.repairs.send(ticket.node, "work_done", message)
+        log.info("cleaned %s of %s", ticket.slot, ticket.node)
+
+    async def _replace(self, ticket: OpenTicket) -> None:
+        """Replace the part, unless the slot already holds another one than the ticket's."""
+        serial = await self._serial_in(ticket.node, ticket.slot)
+        if serial == ticket.part_serial:
+            body = {"node": ticket.node, "slot": ticket.slot}
+            serial = str((await self._hands("/technician/replace", body))["serial"])
+        message = PartReplaced(slot=ticket.slot, serial=serial, by=NAME)
+        await self.repairs.send(ticket.node, "part_replaced", message)
+        log.info("replaced %s of %s by %s", ticket.slot, ticket.node, serial)
+
+    async def _serial_in(self, node: str, slot: str) -> str:
+        answer = await self.out.http.get(f"{self.out.base_url}/inventory")
+        rows = [r for r in answer.json()["nodes"] if r["node"] == node]
+        return next(str(p["serial"]) for r in rows for p in r["parts"] if p["slot"] == slot)
+
+    async def _hands(self, path: str, body: dict[str, str]) -> dict[str, object]:
+        answer = await self.out.http.post(f"{self.out.base_url}{path}", json=body)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Work until `stop`."""
+    client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
+    out = wiring.outside(settings)
+    store = await open_store(settings.store_url)
+    repairs = TemporalRepairs(client, policy_of=settings.repair_policy)
+    technician = Technician(settings, StoreRecords(store), repairs, out)
+    try:
+        while not stop.is_set():
+            await technician.look()
+            try:
+                await asyncio.wait_for(stop.wait(), timeout=POLL_S)
+            except TimeoutError:
+                continue
+    finally:
+        await out.http.aclose()
+        await store.close()
+
+
+def main() -> None:
+    """Entry of the process."""
+    run(serve, config=arguments("the simulated technician").parse_args().config)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The one place that knows concrete classes: which adapter stands behind which port."""
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sickbay.adapters.local_pager import LocalPager
+from sickbay.adapters.local_tickets import LocalTickets
+from sickbay.adapters.node_control import NvidiaNodeControl
+from sickbay.adapters.operation_journal import SqliteJournal
+from sickbay.adapters.simulated_scheduler import SimulatedScheduler
+from sickbay.adapters.tool_checks import ToolCheckRunner
+from sickbay.store.evidence import EvidenceFiles
+from sickbay.store.records import StoreRecords
+from sickbay.store.safety import StoreSafety
+from temporalio.client import Client
+
+from activities.checks import CheckActivities
+from activities.drain import DrainActivities
+from activities.gate import GateActivities
+from activities.people import PeopleActivities
+from activities.permit import PermitActivities
+from activities.records import RecordActivities
+from activities.scoring import ScoringActivities
+from activities.treatment import TreatmentActivities
+from sickbay.adapters.exporter_pages import ExporterPages
+from sickbay.adapters.journal_gateway import JournalGateway
+from sickbay.adapters.node_signals import NodeSignals
+from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
+from sickbay.contracts.scoring import ScoringInput, scaled_times
+from sickbay.domain.node import Node
+from sickbay.errors import Unreachable, UsageError
+from sickbay.scoring.ruleset import load_ruleset
+from sickbay.settings import Settings
+from workers.process import utc_now
+
+SCORING_HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What stands outside sickbay: here, the simulated fleet."""
+
+    base_url: str
+    directory: Path
+    http: httpx.AsyncClient
+
+    def scheduler(self) -> SimulatedScheduler:
+        """The scheduler of the fleet."""
+        return SimulatedScheduler(self.base_url, client=self.http)
+
+
+def outside(settings: Settings) -> Outside:
+    """Where the running simulator listens.
+
+    Raises:
+        UsageError: no simulator is configured, so there is no scheduler to act on.
+        Unreachable: it is configured but does not run.
+    """
+    if not settings.simulator.enabled:
+        raise UsageError(
+            "no scheduler is configured",
+            field="simulator.enabled",
+            remedy="this release drives the simulated fleet: set simulator.enabled = true",
+        )
+    directory = settings.simulator_dir.resolve()
+    where = directory / "simulator.json"
+    try:
+        base_url = str(json.loads(where.read_text(encoding="utf-8"))["base_url"])
+    except (OSError, ValueError, KeyError) as error:
+        raise Unreachable(f"the simulated fleet does not run ({where})") from error
+    http = httpx.AsyncClient(timeout=5.0, limits=httpx.Limits(max_connections=64))
+    return Outside(base_url=base_url, directory=directory, http=http)
+
+
+async def control_activities(
+    settings: Settings, *, client: Client, records: StoreRecords, out: Outside
+) -> list[Callable[..., Any]]:
+    """The activities of the control queue."""
+    nodes = await records.nodes()
+    pools = sorted({n.pool for n in nodes})
+    scheduler = out.scheduler()
+    safety = StoreSafety(records.store, modes=settings.modes(pools), clock=utc_now)
+    sizes = pool_sizes(settings, nodes)
+    permits = TemporalPermits(client, sizes=sizes)
+    for pool in pools:
+        await permits.resize(pool)
+    repairs = TemporalRepairs(client, policy_of=settings.repair_policy)
+    gate = GateActivities(scheduler, records=records, safety=safety, permits=permits, clock=utc_now)
+    people = PeopleActivities(
+        LocalTickets(records, clock=utc_now),
+        pager=LocalPager(records, clock=utc_now),
+        inventory=records,
+    )
+    scoring = ScoringActivities(
+        _signals(out, [n.id for n in nodes]),
+        records=records,
+        repairs=repairs,
+        permits=permits,
+        inventory=records,
+        clock=utc_now,
+    )
+    permit = PermitActivities(permits, records=records)
+    record = RecordActivities(records, clock=utc_now)
+    drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
+    owners: list[object] = [gate, people, scoring, permit, record, drain]
+    return [method for owner in owners for method in activities_of(owner)]
+
+
+def node_activities(
+    settings: Settings, *, node: Node, records: StoreRecords, out: Outside
+) -> list[Callable[..., Any]]:
+    """The activities of one node's own queue."""
+    home = settings.state_dir.resolve() / "nodes" / node.id
+    home.mkdir(parents=True, exist_ok=True)
+    env = {
+        **os.environ,
+        "PATH": f"{out.directory / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+        "SICKBAY_SIM_NODE": node.id,
+        "SICKBAY_SIM_SOCKET": str(out.directory / "tools.sock"),
+    }
+    control = NvidiaNodeControl(
+        node_id=node.id,
+        inventory=records,
+        state_dir=home,
+        env=env,
+        boot_id_file=out.directory / "nodes" / node.id / "boot_id",
+    )
+    safety = StoreSafety(records.store, modes=settings.modes([node.pool]), clock=utc_now)
+    checks = CheckActivities(
+        ToolCheckRunner(env=env),
+        control=control,
+        evidence=EvidenceFiles(settings.evidence_dir.resolve()),
+        safety=safety,
+        inventory=records,
+    )
+    treatment = TreatmentActivities(
+        control,
+        journal=SqliteJournal(home / "journal.db"),
+        scheduler=out.scheduler(),
+        safety=safety,
+        clock=utc_now,
+    )
+    return [*activities_of(checks), *activities_of(treatment)]
+
+
+def scoring_input(settings: Settings, pool: str) -> ScoringInput:
+    """What a pool's scoring is started with: the shipped rule set, its times scaled."""
+    source = resources.files("sickbay.scoring").joinpath("default_rules.toml")
+    rules = tomllib.loads(source.read_text(encoding="utf-8"))
+    times = scaled_times(load_ruleset(rules), time_scale=settings.time_scale)
+    return ScoringInput(
+        pool=pool,
+        rules=rules,
+        times=times,
+        time_scale=settings.time_scale,
+        heartbeat_timeout_s=SCORING_HEARTBEAT_S,
+    )
+
+
+def activities_of(owner: object) -> Sequence[Callable[..., Any]]:
+    """The activity methods of an object, by Temporal's own mark on them."""
+    methods = (getattr(owner, name) for name in dir(owner) if not name.startswith("_"))
+    return [m for m in methods if hasattr(m, "__temporal_activity_definition")]
+
+
+def _signals(out: Outside, nodes: Sequence[str]) -> NodeSignals:
+    pages = ExporterPages({n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http)
+    journal = JournalGateway(
+        {n: f"{out.base_url}/nodes/{n}/entries" for n in nodes}, client=out.http
+    )
+    return NodeSignals(pages.read, entries=journal.read, clock=utc_now)
