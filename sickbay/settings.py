@@ -38,10 +38,6 @@ FLOORS_S: Mapping[str, float] = {
     "inconclusive_wait_s": 0.5,
     "permit_recheck_s": 5.0,
     "stopped_recheck_s": 1.0,
-    "tick_s": 1.0,
-    "event_watch_s": 1.0,
-    "source_freshness_s": 5.0,
-    "unknown_grace_s": 5.0,
 }
 
 
@@ -130,20 +126,6 @@ class BudgetSettings(Section):
     reconcile_s: Positive = 3600.0
 
 
-class ScoringSettings(Section):
-    """The scorer's beats and waits, in seconds of fleet time (DESIGN §9)."""
-
-    tick_s: Positive = 15.0
-    event_watch_s: Positive = 1.0
-    source_freshness_s: Positive = 60.0
-    unknown_grace_s: Positive = 600.0
-    boot_grace_s: Positive = 300.0
-    minimum_confidence: float = Field(default=0.5, ge=0, le=1)
-    degraded_dwell_s: Seconds = 300.0
-    quarantined_dwell_s: Seconds = 600.0
-    healthy_dwell_s: Seconds = 1800.0
-
-
 class PoolSettings(Section):
     """One pool: its mode, per-action modes, and what it overrides."""
 
@@ -161,7 +143,7 @@ class Settings(Section):
     temporal: TemporalSettings = TemporalSettings()
     store: StoreSettings = StoreSettings()
     simulator: SimulatorSettings = SimulatorSettings()
-    scoring: ScoringSettings = ScoringSettings()
+    rules: Path | None = None
     policy: PolicySettings = PolicySettings()
     budget: BudgetSettings = BudgetSettings()
     pools: dict[str, PoolSettings] = Field(default_factory=dict)

@@ -151,9 +151,12 @@ def node_activities(
 
 
 def scoring_input(settings: Settings, pool: str) -> ScoringInput:
-    """What a pool's scoring is started with: the shipped rule set, its times scaled."""
-    source = resources.files("sickbay.scoring").joinpath("default_rules.toml")
-    rules = tomllib.loads(source.read_text(encoding="utf-8"))
+    """What a pool's scoring is started with: the rule set, its times scaled.
+
+    Raises:
+        UsageError: the rule set cannot be read or makes no sense.
+    """
+    rules = _rules(settings.rules)
     times = scaled_times(load_ruleset(rules), time_scale=settings.time_scale)
     return ScoringInput(
         pool=pool,
@@ -162,6 +165,19 @@ def scoring_input(settings: Settings, pool: str) -> ScoringInput:
         time_scale=settings.time_scale,
         heartbeat_timeout_s=SCORING_HEARTBEAT_S,
     )
+
+
+def _rules(path: Path | None) -> dict[str, Any]:
+    shipped = resources.files("sickbay.scoring").joinpath("default_rules.toml")
+    source = path or shipped
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{source}: the rule set cannot be read: {error}",
+            field="rules",
+            remedy="name a TOML rule set, or leave `rules` out for the shipped one",
+        ) from error
 
 
 def activities_of(owner: object) -> Sequence[Callable[..., Any]]:

@@ -43,6 +43,7 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("stop", switches.stop, "Switches"),
     ("go", switches.go, "Switches"),
     ("inject", switches.inject, "Simulated fleet"),
+    ("hands", switches.hands, "Simulated fleet"),
 )
 
 for _name, _function, _panel in COMMANDS:

@@ -89,10 +89,10 @@ def node_screen(view: NodeView, *, scale: float) -> RenderableType:
 def _head(view: NodeView, *, scale: float) -> Panel:
     node = view.node
     gate = "open: it may run jobs" if view.gate_open else "closed: it gets no new job"
+    confidence = view.health.confidence if view.health else 0.0
     lines = [
         f"gate      {gate}",
-        f"health    {health_text(view.health)}, confidence "
-        f"{view.health.confidence if view.health else 0:.2f}",
+        f"health    {health_text(view.health)}, confidence {confidence:.2f}",
         f"standing  {view.standing} for {age(view.standing_since, scale=scale)}",
         f"where     pool {node.pool}, group {node.group}, rack {node.rack}, {node.node_class}",
     ]

@@ -10,6 +10,7 @@ from rich.table import Table
 from sickbay.cli.output import Json, emit
 from sickbay.cli.session import By, Config, Reason, Session, State, run, simulator_url
 from sickbay.contracts.budget import BudgetGrant, BudgetSwitch, BudgetView
+from sickbay.contracts.repair import Work
 from sickbay.domain.nodeset import fold
 from sickbay.errors import Unreachable, UsageError
 
@@ -130,25 +131,73 @@ def inject(
     """Break a simulated node."""
 
     async def work(session: Session) -> tuple[object, str]:
-        url = simulator_url(session.settings)
-        try:
-            async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
-                kinds = (await http.get("/faults/kinds")).json()
-                if fault == "list":
-                    return kinds, "\n".join(f"{k['kind']}: {k['says']}" for k in kinds)
-                known = await session.node(node)
-                names = [k["kind"] for k in kinds]
-                _check(known.id, fault, names, slot, [p.slot for p in known.parts])
-                body = {"node": node, "kind": fault, **({"slot": slot} if slot else {})}
-                answer = await http.post("/faults", json=body)
-        except httpx.HTTPError as error:
-            raise Unreachable(f"the simulated fleet does not answer: {error}") from error
-        if answer.is_error:
-            raise UsageError(_sentence(answer), field="fault", remedy="see `sickbay inject - list`")
-        return answer.json(), f"{node}: {fault}; watch it with `sickbay explain {node}`"
+        kinds = await _fault_kinds(session)
+        if fault == "list":
+            return kinds, "\n".join(f"{k['kind']}: {k['says']}" for k in kinds)
+        known = await session.node(node)
+        names = [k["kind"] for k in kinds]
+        _check(known.id, fault, names, slot, [p.slot for p in known.parts])
+        body = {"node": node, "kind": fault, **({"slot": slot} if slot else {})}
+        answer = await _ask_simulator(session, "/faults", body)
+        return answer, f"{node}: {fault}; watch it with `sickbay explain {node}`"
 
     data, text = run(work, config=config, state=state)
     emit(data, text, as_json=as_json)
+
+
+def hands(
+    node: Annotated[str, typer.Argument(help="The simulated node.")],
+    slot: Annotated[str, typer.Option("--slot", help="The slot to work on.")],
+    work: Annotated[
+        Work | None, typer.Option("--work", help="Work that changes no part, instead of a swap.")
+    ] = None,
+    as_json: Json = False,
+    config: Config = None,
+    state: State = None,
+) -> None:
+    """Be the technician's hands at a simulated node: replace a part, or clean or reseat it."""
+
+    async def do(session: Session) -> tuple[object, str]:
+        known = await session.node(node)
+        _check_slot(known.id, slot, [p.slot for p in known.parts])
+        path = "/technician/work" if work else "/technician/replace"
+        body = {"node": node, "slot": slot, **({"work": str(work)} if work else {})}
+        answer = await _ask_simulator(session, path, body)
+        report = f"--work {work}" if work else f"--slot {slot} --serial {answer['serial']}"
+        verb = "work-done" if work else "part-replaced"
+        done = str(work) if work else f"new serial {answer['serial']}"
+        return answer, f"{node} {slot}: {done}; report it: sickbay {verb} {node} {report} --by YOU"
+
+    data, text = run(do, config=config, state=state)
+    emit(data, text, as_json=as_json)
+
+
+async def _fault_kinds(session: Session) -> list[dict[str, str]]:
+    url = simulator_url(session.settings)
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
+            return list((await http.get("/faults/kinds")).json())
+    except (httpx.HTTPError, ValueError) as error:
+        raise Unreachable(f"the simulated fleet does not answer: {error}") from error
+
+
+async def _ask_simulator(session: Session, path: str, body: dict[str, str]) -> dict[str, str]:
+    url = simulator_url(session.settings)
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
+            answer = await http.post(path, json=body)
+    except httpx.HTTPError as error:
+        raise Unreachable(f"the simulated fleet does not answer: {error}") from error
+    if answer.is_error:
+        raise UsageError(_sentence(answer), field="node", remedy="see `sickbay status`")
+    return dict(answer.json())
+
+
+def _check_slot(node: str, slot: str, slots: list[str]) -> None:
+    if slot not in slots:
+        raise UsageError(
+            f"{node} has no slot {slot!r}", field="slot", remedy=f"its slots: {', '.join(slots)}"
+        )
 
 
 def _check(node: str, fault: str, kinds: list[str], slot: str | None, slots: list[str]) -> None:
@@ -156,10 +205,8 @@ def _check(node: str, fault: str, kinds: list[str], slot: str | None, slots: lis
         raise UsageError(
             f"no fault {fault!r}", field="fault", remedy=f"the faults are: {', '.join(kinds)}"
         )
-    if slot is not None and slot not in slots:
-        raise UsageError(
-            f"{node} has no slot {slot!r}", field="slot", remedy=f"its slots: {', '.join(slots)}"
-        )
+    if slot is not None:
+        _check_slot(node, slot, slots)
 
 
 def _sentence(answer: httpx.Response) -> str:

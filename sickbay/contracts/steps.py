@@ -8,7 +8,7 @@ from sickbay.domain.gate import Hold
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Node, Part, Severity, Treatment
 from sickbay.domain.proof import Suite, SuiteResult
-from sickbay.domain.repair import Attempt as PastAttempt
+from sickbay.domain.repair import Attempt
 
 
 class Outcome(StrEnum):
@@ -164,7 +164,7 @@ class NodeContext:
 
     node: Node
     last_return_at: datetime | None
-    attempts: tuple[PastAttempt, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     holds: tuple[Hold, ...] = ()
     in_probation: bool = False
 

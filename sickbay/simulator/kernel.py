@@ -34,9 +34,10 @@ class Record:
     @property
     def cursor(self) -> str:
         """Opaque to readers, as the gateway's is."""
+        mixed = self.number * 2654435761 & 0xFFFFFFFF
         return (
             f"s=51c6ba1e;i={self.number:x};b={self.boot_id.replace('-', '')};"
-            f"m={self.monotonic_us:x};t={self.realtime_us:x};x={self.number * 2654435761 & 0xFFFFFFFF:x}"
+            f"m={self.monotonic_us:x};t={self.realtime_us:x};x={mixed:x}"
         )
 
     def fields(self, hostname: str) -> dict[str, Any]:
@@ -110,9 +111,8 @@ def dbe(gpu: Gpu) -> str:
 
 def row(gpu: Gpu) -> str:
     """The text of Xid 63."""
-    return (
-        f"Row Remapper: New row ({_address(gpu):#018x}) marked for remapping, reset gpu to activate."
-    )
+    row_at = f"{_address(gpu):#018x}"
+    return f"Row Remapper: New row ({row_at}) marked for remapping, reset gpu to activate."
 
 
 def row_failed(gpu: Gpu) -> str:
@@ -152,16 +152,13 @@ def off_bus(gpu: Gpu, *, job: Job | None) -> list[str]:
     ]
 
 
+_MMU_FAULT = (
+    "Ch 00000010, intr 00000000. MMU Fault: ENGINE CE2 HUBCLIENT_CE0 faulted @"
+    " 0x7f29_5b8c9000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
 APP_LINES = (
-    (
-        13,
-        "Graphics SM Warp Exception on (GPC 4, TPC 2, SM 1): Out Of Range Address",
-    ),
-    (
-        31,
-        "Ch 00000010, intr 00000000. MMU Fault: ENGINE CE2 HUBCLIENT_CE0 faulted @ 0x7f29_5b8c9000."
-        " Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
-    ),
+    (13, "Graphics SM Warp Exception on (GPC 4, TPC 2, SM 1): Out Of Range Address"),
+    (31, _MMU_FAULT),
     (43, "Ch 00000018"),
 )
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sickbay.store.engine import open_store
+from sickbay.store.records import StoreRecords
 
 from sickbay.cli.installation import Installation
 from sickbay.client import TemporalRepairs, connect
 from sickbay.settings import Settings, load_settings
-from sickbay.store.engine import open_store
-from sickbay.store.records import StoreRecords
 
 POLL_S = 0.2
 
@@ -73,7 +73,7 @@ class Fleet:
         pytest.fail(f"not within {within_s:.0f} s: {what}\n{json.dumps(tails, indent=1)}")
 
     def kill(self, name: str) -> None:
-        """kill -9 one process kind that this installation started."""
+        """Kill -9 one process kind that this installation started."""
         for child in self.installation.processes.children:
             if child.name.startswith(name) and child.pid is not None and child.running:
                 os.kill(child.pid, 9)
