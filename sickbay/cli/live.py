@@ -12,7 +12,7 @@ from sickbay.cli.output import console
 from sickbay.cli.screens import fleet_table
 from sickbay.domain.health import Standing
 from sickbay.settings import Settings
-from sickbay.store.engine import open_store
+from sickbay.store.engine import Store, open_store
 from sickbay.store.queries import FleetRow, fleet_rows
 
 REFRESH_S = 1.0
@@ -61,7 +61,7 @@ async def show_live(installation: Installation, stop: asyncio.Event) -> None:
         await store.close()
 
 
-async def _lines(store, stop: asyncio.Event) -> None:  # noqa: ANN001
+async def _lines(store: Store, stop: asyncio.Event) -> None:
     last: dict[str, str] = {}
     while not stop.is_set():
         for row in await fleet_rows(store):

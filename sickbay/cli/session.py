@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from temporalio.client import Client
 
 from sickbay.cli.lock import is_locked
 from sickbay.client import TemporalPermits, TemporalRepairs, connect, pool_sizes
@@ -61,7 +62,7 @@ class Session:
             self._permits = TemporalPermits(await self._connect(), sizes=sizes)
         return self._permits
 
-    async def _connect(self):  # noqa: ANN202 - Temporal's client
+    async def _connect(self) -> Client:
         temporal = self.settings.temporal
         address = temporal.address or f"127.0.0.1:{temporal.port}"
         return await connect(address, namespace=temporal.namespace, wait_s=CONNECT_WAIT_S)

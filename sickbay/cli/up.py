@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from sickbay.cli.session import DEMO_DIR, Config, State
 from sickbay.errors import Refused
 from sickbay.settings import Settings, load_settings
 
-Show = Callable[[Installation, asyncio.Event], Awaitable[None]]
+Show = Callable[[Installation, asyncio.Event], Coroutine[None, None, None]]
 
 
 def up(

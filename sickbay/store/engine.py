@@ -1,24 +1,41 @@
-"""Opening the store: engine, pragmas, migrations."""
+"""Opening the store: engine, pragmas, migrations, and short transactions that wait their turn.
 
+Several processes use one SQLite file at once. A write takes the lock before it reads, so it never
+fails half-way; a lock that stays taken is asked for again, a bounded number of times.
+"""
+
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InvalidRequestError,
+    NoSuchModuleError,
+    OperationalError,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from sickbay.errors import SchemaTooNew, Unreachable, UsageError
 
 MIGRATIONS = Path(__file__).with_name("migrations")
-BUSY_TIMEOUT_MS = 15_000
+BUSY_TIMEOUT_MS = 10_000
+LOCK_ATTEMPTS = 3
+LOCK_PAUSE_S = 0.05
 IMMEDIATE = "sickbay_immediate"
+
+# Alembic keeps the running migration in module globals: one at a time per event loop.
+_migrating: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -26,24 +43,57 @@ class Store:
     """An open database. `read()` and `write()` give short transactions."""
 
     engine: AsyncEngine
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @contextlib.asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that only reads."""
         async with self.engine.connect() as connection:
+            await _begun(connection)
             yield connection
 
     @contextlib.asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that takes the write lock first, so that it never fails half-way on it."""
-        async with self.engine.connect() as plain:
+        """A transaction that takes the write lock first, so that it never fails half-way on it.
+
+        Raises:
+            OperationalError: other processes held the lock for `LOCK_ATTEMPTS` busy timeouts.
+        """
+        async with self._own_turn(), self.engine.connect() as plain:
             connection = await plain.execution_options(**{IMMEDIATE: True})
-            async with connection.begin():
-                yield connection
+            await _begun(connection)
+            yield connection
+            await connection.commit()
+
+    @contextlib.asynccontextmanager
+    async def _own_turn(self) -> AsyncIterator[None]:
+        """SQLite has one writer: tasks of this process queue here, not in its busy loop."""
+        if self.engine.dialect.name != "sqlite":
+            yield
+            return
+        async with self._writing:
+            yield
 
     async def close(self) -> None:
         """Give all connections back."""
         await self.engine.dispose()
+
+
+def is_locked(error: DBAPIError) -> bool:
+    """Whether another process only held the lock too long, so that asking again may help."""
+    return "database is locked" in str(error.orig)
+
+
+async def _begun(connection: AsyncConnection) -> None:
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            await connection.begin()
+        except OperationalError as error:
+            if attempt == LOCK_ATTEMPTS or not is_locked(error):
+                raise
+            await asyncio.sleep(LOCK_PAUSE_S * attempt)
+        else:
+            return
 
 
 async def open_store(url: str) -> Store:
@@ -51,41 +101,73 @@ async def open_store(url: str) -> Store:
 
     Raises:
         UsageError: the url makes no sense. SchemaTooNew: a newer release wrote the database.
-        Unreachable: the database does not answer.
+        Unreachable: the database does not answer, or is no database.
     """
     engine = _engine(url)
+    store = Store(engine)
+    lock = _migrating.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(migrate)
-    except OperationalError as error:
+        _make_room(engine)
+        async with lock:
+            await _migrated(store)
+    except (DBAPIError, OSError) as error:
         await engine.dispose()
+        cause = error.orig if isinstance(error, DBAPIError) else error
         raise Unreachable(
-            f"the store at {engine.url.render_as_string()} does not answer: {error.orig}",
+            f"the store at {engine.url.render_as_string()} does not answer: {cause}",
             field="store.url",
+            remedy="check the path, its rights, and that no other program holds the file",
         ) from error
     except SchemaTooNew:
         await engine.dispose()
         raise
-    return Store(engine)
+    return store
 
 
-def migrate(connection: Connection, *, target: str = "head") -> None:
-    """Bring the schema to `target`; a revision this release does not know is refused.
+async def _migrated(store: Store) -> None:
+    """Upgrade under the write lock, and only when needed: opening must not wait for writers."""
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            async with store.read() as connection:
+                current = await connection.run_sync(is_current)
+            if not current:
+                async with store.write() as connection:
+                    await connection.run_sync(migrate)
+        except OperationalError as error:
+            if attempt == LOCK_ATTEMPTS or not is_locked(error):
+                raise
+            await asyncio.sleep(LOCK_PAUSE_S * attempt)
+        else:
+            return
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether the schema is this release's newest.
 
     Raises:
         SchemaTooNew: a newer release wrote the database.
     """
-    config = migration_config()
-    known = {r.revision for r in ScriptDirectory.from_config(config).walk_revisions()}
+    scripts = ScriptDirectory.from_config(migration_config())
     current = MigrationContext.configure(connection).get_current_revision()
-    if current is not None and current not in known:
+    if current is not None and current not in {r.revision for r in scripts.walk_revisions()}:
         raise SchemaTooNew(
             f"the database has schema {current}, which this release does not know",
             field="store.url",
             remedy="run the newer release of sickbay, or name another database",
         )
-    config.attributes["connection"] = connection
-    command.upgrade(config, target)
+    return current == scripts.get_current_head()
+
+
+def migrate(connection: Connection, *, target: str = "head") -> None:
+    """Bring the schema up to `target`; a revision this release does not know is refused.
+
+    Raises:
+        SchemaTooNew: a newer release wrote the database.
+    """
+    if not is_current(connection):
+        config = migration_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, target)
 
 
 def migration_config() -> Config:
@@ -97,20 +179,22 @@ def migration_config() -> Config:
 
 def _engine(url: str) -> AsyncEngine:
     try:
-        parsed = make_url(url)
-    except ArgumentError as error:
+        engine = create_async_engine(make_url(url))
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, InvalidRequestError) as error:
         raise UsageError(
-            f"store.url {url!r} is no database url",
+            f"store.url {url!r} is no database url this release can open",
             field="store.url",
             remedy="e.g. sqlite+aiosqlite:///sickbay.db",
         ) from error
-    if parsed.get_backend_name() == "sqlite" and parsed.database:
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_async_engine(parsed)
-    if parsed.get_backend_name() == "sqlite":
+    if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _on_connect)
         event.listen(engine.sync_engine, "begin", _on_begin)
     return engine
+
+
+def _make_room(engine: AsyncEngine) -> None:
+    if engine.dialect.name == "sqlite" and engine.url.database:
+        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _on_connect(connection: Any, _record: Any) -> None:

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from sickbay.contracts.steps import Action, Permission
 from sickbay.store.engine import Store
 from sickbay.store.records import StoreRecords
@@ -27,18 +25,21 @@ class StoreSafety:
         clock: Callable[[], datetime],
     ) -> None:
         self._records = StoreRecords(store)
-        self._modes = modes
+        self._modes = {
+            pool: {action: Permission(mode) for action, mode in actions.items()}
+            for pool, actions in modes.items()
+        }
         self._clock = clock
 
     async def permission(self, *, pool: str, action: Action) -> Permission:
         """What may be done now: observe and approve come from the mode, stopped from the switch."""
-        mode = Permission(self._modes.get(pool, {}).get(action, "observe"))
+        mode = self._modes.get(pool, {}).get(action, Permission.OBSERVE)
         if mode is Permission.OBSERVE:
             return mode
         try:
-            stopped = await self._records.standing_stop(pool)
-        except (SQLAlchemyError, OSError) as error:
-            log.warning("the stop switch cannot be read, so nothing is done: %s", error)
+            stopped = await self._records.is_stopped(pool)
+        except Exception:  # whatever kept the switch from being read, it may be set
+            log.warning("the stop switch cannot be read, so nothing is done", exc_info=True)
             return Permission.STOPPED
         return Permission.STOPPED if stopped else mode
 

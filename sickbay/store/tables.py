@@ -4,11 +4,13 @@ from datetime import UTC, datetime
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     DateTime,
     Dialect,
     Float,
+    ForeignKey,
     Index,
     Integer,
     MetaData,
@@ -45,6 +47,12 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 metadata = MetaData()
 
+
+def _of_node(table: str) -> ForeignKey:
+    """History belongs to a node on record; a row about an unknown node is refused."""
+    return ForeignKey("nodes.id", name=f"fk_{table}_node")
+
+
 nodes = Table(
     "nodes",
     metadata,
@@ -63,7 +71,7 @@ parts = Table(
     "parts",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("node", String(128), nullable=False, index=True),
+    Column("node", String(128), _of_node("parts"), nullable=False, index=True),
     Column("slot", String(64), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("uuid", String(128), nullable=False, index=True),
@@ -78,7 +86,7 @@ holds = Table(
     metadata,
     Column("row", Integer, primary_key=True),
     Column("id", String(256), nullable=False, index=True),
-    Column("node", String(128), nullable=False, index=True),
+    Column("node", String(128), _of_node("holds"), nullable=False, index=True),
     Column("kind", String(16), nullable=False),
     Column("owner", String(128), nullable=False),
     Column("mark", String(256), nullable=False),
@@ -96,7 +104,7 @@ gate_intervals = Table(
     "gate_intervals",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("node", String(128), nullable=False, index=True),
+    Column("node", String(128), _of_node("gate_intervals"), nullable=False, index=True),
     Column("open", Boolean, nullable=False),
     Column("from_at", UtcDateTime, nullable=False),
     Column("until_at", UtcDateTime),
@@ -106,7 +114,7 @@ health_changes = Table(
     "health_changes",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("node", String(128), nullable=False),
+    Column("node", String(128), _of_node("health_changes"), nullable=False),
     Column("at", UtcDateTime, nullable=False),
     Column("value", Float),
     Column("confidence", Float, nullable=False),
@@ -170,7 +178,7 @@ returns = Table(
     "returns",
     metadata,
     Column("repair_id", String(256), primary_key=True),
-    Column("node", String(128), nullable=False, index=True),
+    Column("node", String(128), _of_node("returns"), nullable=False, index=True),
     Column("at", UtcDateTime, nullable=False),
 )
 
@@ -212,7 +220,13 @@ ticket_lines = Table(
     "ticket_lines",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("ticket", Integer, nullable=False, index=True),
+    Column(
+        "ticket",
+        Integer,
+        ForeignKey("tickets.id", name="fk_ticket_lines_ticket"),
+        nullable=False,
+        index=True,
+    ),
     Column("at", UtcDateTime, nullable=False),
     Column("text", Text, nullable=False),
 )
@@ -261,4 +275,22 @@ epochs = Table(
     metadata,
     Column("pool", String(128), primary_key=True),
     Column("epoch", Integer, nullable=False),
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("first_at", UtcDateTime, nullable=False),
+)
+
+kernel_events = Table(
+    "kernel_events",
+    metadata,
+    Column("boot_id", String(64), primary_key=True),
+    Column("monotonic_us", BigInteger, primary_key=True, autoincrement=False),
+    Column("message_sha256", String(64), primary_key=True),
+    Column("seen_at", UtcDateTime, nullable=False),
 )

@@ -1,7 +1,5 @@
 """What the fake `nvidia-smi` prints about GPUs, as text, XML and CSV."""
 
-from collections.abc import Iterator
-
 MODEL = "NVIDIA H200"
 ACTIONS = {0: "None", 1: "Reset", 2: "Reboot"}
 MEMORY_MIB = 143771
@@ -74,8 +72,8 @@ def text(state: dict, gpus: list) -> str:
     lines.append(_line(0, "Attached GPUs", len(state["gpus"])))
     for gpu in gpus:
         lines.append(f"GPU {gpu['bus_id']}")
-        for depth, name, value in _fields(gpu):
-            lines.append(_line(depth, name, value))
+        fields = (*_identity(gpu), *_errors(gpu), *_readings(gpu))
+        lines.extend(_line(depth, name, value) for depth, name, value in fields)
     return "\n".join(lines) + "\n"
 
 
@@ -84,10 +82,9 @@ def _line(depth: int, name: str, value: object) -> str:
     return head if value is None else f"{head:<50}: {value}"
 
 
-def _fields(gpu: dict) -> Iterator:
-    """Depth, name and value of every line about one GPU; None as value heads a block."""
-    stale = STALE if gpu["hung"] else None
-    yield from (
+def _identity(gpu: dict) -> tuple:
+    """Depth, name and value of the first lines about one GPU; None as value heads a block."""
+    return (
         (1, "Product Name", MODEL),
         (1, "Persistence Mode", "Enabled"),
         (1, "Serial Number", gpu["serial"]),
@@ -103,13 +100,11 @@ def _fields(gpu: dict) -> Iterator:
         (4, "Max", "16x"),
         (4, "Current", f"{gpu['lanes']}x"),
         (2, "Replays Since Reset", gpu["replays"]),
-        (1, "Clocks Event Reasons", None),
     )
-    for bit, name, _ in REASONS:
-        yield 2, name, stale or _active(gpu, bit)
-    yield from (
-        (1, "Utilization", None),
-        (2, "GPU", stale or f"{gpu['util_pct']} %"),
+
+
+def _errors(gpu: dict) -> tuple:
+    return (
         (1, "ECC Mode", None),
         (2, "Current", "Enabled"),
         (2, "Pending", "Enabled"),
@@ -132,6 +127,17 @@ def _fields(gpu: dict) -> Iterator:
         (2, "Uncorrectable Error", gpu["remap_uncorrectable"]),
         (2, "Pending", _yes(gpu["remap_pending"])),
         (2, "Remapping Failure Occurred", _yes(gpu["remap_failure"])),
+    )
+
+
+def _readings(gpu: dict) -> tuple:
+    stale = STALE if gpu["hung"] else None
+    reasons = [(2, name, stale or _active(gpu, bit)) for bit, name, _ in REASONS]
+    return (
+        (1, "Clocks Event Reasons", None),
+        *reasons,
+        (1, "Utilization", None),
+        (2, "GPU", stale or f"{gpu['util_pct']} %"),
         (1, "Temperature", None),
         (2, "GPU Current Temp", stale or f"{gpu['temp_c']} C"),
         (2, "GPU T.Limit Temp", stale or f"{87 - gpu['temp_c']} C"),
@@ -145,14 +151,15 @@ def _fields(gpu: dict) -> Iterator:
         (1, "Fabric", None),
         (2, "State", "Completed"),
         (2, "Status", "Success"),
+        *_process_lines(gpu),
     )
+
+
+def _process_lines(gpu: dict) -> tuple:
     if gpu["pid"] is None:
-        yield 1, "Processes", "None"
-        return
-    yield 1, "Processes", None
-    yield 2, "Process ID", gpu["pid"]
-    yield 3, "Type", "C"
-    yield 3, "Name", "python"
+        return ((1, "Processes", "None"),)
+    process = ((2, "Process ID", gpu["pid"]), (3, "Type", "C"), (3, "Name", "python"))
+    return ((1, "Processes", None), *process)
 
 
 def _active(gpu: dict, bit: int) -> str:
@@ -166,11 +173,11 @@ def _yes(value: object) -> str:
 def summary(state: dict, gpus: list) -> str:
     """The plain table, in short."""
     lines = [f"| NVIDIA-SMI {state['driver']}    Driver Version: {state['driver']} |"]
-    for gpu in gpus:
-        lines.append(
-            f"| {gpu['index']:>3}  {MODEL}  On  | {gpu['bus_id']} | {gpu['temp_c']}C"
-            f" {gpu['power_w']:.0f}W / 700W | {gpu['util_pct']}% |"
-        )
+    lines.extend(
+        f"| {gpu['index']:>3}  {MODEL}  On  | {gpu['bus_id']} | {gpu['temp_c']}C"
+        f" {gpu['power_w']:.0f}W / 700W | {gpu['util_pct']}% |"
+        for gpu in gpus
+    )
     return "\n".join(lines)
 
 
@@ -207,11 +214,7 @@ def _element(name: str, value: object, depth: int) -> str:
 def _tree(gpu: dict) -> list:
     stale = STALE if gpu["hung"] else None
     reasons = [
-        (
-            f"clocks_event_reason_{tag}",
-            stale or _active(gpu, bit),
-        )
-        for bit, _, tag in REASONS
+        (f"clocks_event_reason_{tag}", stale or _active(gpu, bit)) for bit, _, tag in REASONS
     ]
     return [
         ("product_name", MODEL),
@@ -229,31 +232,34 @@ def _tree(gpu: dict) -> list:
         ("ecc_mode", [("current_ecc", "Enabled"), ("pending_ecc", "Enabled")]),
         ("ecc_errors", _ecc(gpu)),
         ("remapped_rows", _rows(gpu)),
-        (
-            "temperature",
-            [
-                ("gpu_temp", stale or f"{gpu['temp_c']} C"),
-                ("gpu_temp_tlimit", stale or f"{87 - gpu['temp_c']} C"),
-                ("memory_temp", stale or f"{gpu['memory_temp_c']} C"),
-            ],
-        ),
-        (
-            "gpu_power_readings",
-            [
-                ("power_state", "P0"),
-                ("average_power_draw", stale or f"{gpu['power_w']:.2f} W"),
-                ("current_power_limit", "700.00 W"),
-            ],
-        ),
-        (
-            "clocks",
-            [
-                ("sm_clock", stale or f"{gpu['sm_clock_mhz']} MHz"),
-                ("mem_clock", stale or f"{gpu['memory_clock_mhz']} MHz"),
-            ],
-        ),
+        ("temperature", _temperatures(gpu, stale)),
+        ("gpu_power_readings", _power(gpu, stale)),
+        ("clocks", _clocks(gpu, stale)),
         ("fabric", [("state", "Completed"), ("status", "Success")]),
         ("processes", _processes(gpu)),
+    ]
+
+
+def _temperatures(gpu: dict, stale: str | None) -> list:
+    return [
+        ("gpu_temp", stale or f"{gpu['temp_c']} C"),
+        ("gpu_temp_tlimit", stale or f"{87 - gpu['temp_c']} C"),
+        ("memory_temp", stale or f"{gpu['memory_temp_c']} C"),
+    ]
+
+
+def _power(gpu: dict, stale: str | None) -> list:
+    return [
+        ("power_state", "P0"),
+        ("average_power_draw", stale or f"{gpu['power_w']:.2f} W"),
+        ("current_power_limit", "700.00 W"),
+    ]
+
+
+def _clocks(gpu: dict, stale: str | None) -> list:
+    return [
+        ("sm_clock", stale or f"{gpu['sm_clock_mhz']} MHz"),
+        ("mem_clock", stale or f"{gpu['memory_clock_mhz']} MHz"),
     ]
 
 
@@ -268,10 +274,7 @@ def _pci(gpu: dict) -> list:
             "pci_gpu_link_info",
             [
                 ("pcie_gen", [("max_link_gen", 5), ("current_link_gen", 5)]),
-                (
-                    "link_widths",
-                    [("max_link_width", "16x"), ("current_link_width", f"{gpu['lanes']}x")],
-                ),
+                ("link_widths", widths),
             ],
         ),
         ("replay_counter", gpu["replays"]),

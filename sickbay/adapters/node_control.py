@@ -1,0 +1,170 @@
+"""Acts on this node, detached, and reads the outcome off the machine: the NodeControl port.
+
+The act runs under a tiny supervisor in a session of its own, so that killing the worker neither
+kills nor forgets it. Its exit status is written atomically beside its output; a supervisor that is
+gone without one leaves the outcome to be read off the machine.
+"""
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from sickbay.contracts.steps import Effect, NodeFacts, Outcome
+from sickbay.domain.node import Part, Treatment
+from sickbay.errors import NodeUnreadable
+from sickbay.ports import Inventory
+from sickbay.readers import nvidia_smi
+from sickbay.readers.parts import bus_id
+from sickbay.tool_process import run_tool
+
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+FACTS_DEADLINE_S = 30.0
+STARTING_S = 5.0
+# $1 is the stem of the state files, the rest is the act.
+_SUPERVISOR = (
+    'stem="$1"; shift; echo $$ >"$stem.pid"; "$@" >"$stem.out" 2>&1; '
+    'echo $? >"$stem.rc.new"; mv "$stem.rc.new" "$stem.rc"'
+)
+
+
+class NvidiaNodeControl:
+    """Resets and reboots with the node's own tools."""
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        inventory: Inventory,
+        state_dir: Path,
+        env: Mapping[str, str] | None = None,
+        boot_id_file: Path = BOOT_ID_FILE,
+    ) -> None:
+        self._node_id = node_id
+        self._inventory = inventory
+        self._acts = state_dir / "acts"
+        self._acts.mkdir(parents=True, exist_ok=True)
+        self._env = dict(env) if env is not None else None
+        self._boot_id_file = boot_id_file
+
+    async def boot_id(self) -> str:
+        """The present boot id. Raises `NodeUnreadable` while the node is down."""
+        try:
+            return self._boot_id_file.read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise NodeUnreadable(f"no boot id: the node is down ({error.strerror})") from error
+
+    async def facts(self) -> NodeFacts:
+        """Boot id and the parts the node sees, in the slots the inventory knows them by."""
+        run = await run_tool(["nvidia-smi", "-q", "-x"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        seen = nvidia_smi.read_parts(run.text)
+        if not seen:
+            first = run.text.strip().splitlines()[:1] or [run.why]
+            raise NodeUnreadable(f"the node shows no parts: {first[0]}")
+        node = await self._inventory.node(self._node_id)
+        known = node.parts if node else ()
+        parts = tuple(replace(part, slot=_slot(part, known)) for part in seen)
+        return NodeFacts(boot_id=await self.boot_id(), parts=parts)
+
+    async def start(self, treatment: Treatment, *, part: Part | None, operation_id: str) -> None:
+        """Start the act once per operation id; an act that was started is never started again."""
+        stem = self._stem(operation_id)
+        argv = _command(treatment, part)
+        if argv is None:
+            return
+        try:
+            with stem.with_suffix(".started").open("x", encoding="ascii") as marker:
+                marker.write(operation_id)
+                marker.flush()
+                os.fsync(marker.fileno())
+        except FileExistsError:
+            return
+        await asyncio.to_thread(self._supervise, stem, argv)
+
+    def _supervise(self, stem: Path, argv: list[str]) -> None:
+        subprocess.Popen(
+            ["/bin/sh", "-c", _SUPERVISOR, "sickbay-act", str(stem), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._env,
+            start_new_session=True,
+        )
+
+    async def progress(
+        self, treatment: Treatment, *, part: Part | None, operation_id: str, boot_id_before: str
+    ) -> Effect | None:
+        """None while the act runs, else its outcome as the machine shows it."""
+        if _command(treatment, part) is None:
+            return Effect(Outcome.PERMANENT, f"{treatment} is not available on this node")
+        stem = self._stem(operation_id)
+        if treatment is Treatment.REBOOT:
+            return await self._reboot_progress(stem, boot_id_before)
+        code = _exit_code(stem)
+        if code is not None:
+            text = stem.with_suffix(".out").read_text(encoding="utf-8", errors="replace")
+            return nvidia_smi.read_reset(text, exit_code=code)
+        if self._supervised(stem):
+            return None
+        return Effect(Outcome.AMBIGUOUS, "the act's supervisor is gone without an exit status")
+
+    async def _reboot_progress(self, stem: Path, boot_id_before: str) -> Effect | None:
+        """Rebooted once the boot id is another one and the node's tools answer again."""
+        if await self.boot_id() != boot_id_before:
+            await self.facts_or_tools()
+            return Effect(Outcome.SUCCEEDED, "rebooted")
+        code = _exit_code(stem)
+        if code not in {None, 0}:
+            return Effect(Outcome.PERMANENT, f"refused: the reboot command ended with {code}")
+        if code is None and not self._supervised(stem):
+            return Effect(Outcome.AMBIGUOUS, "the act's supervisor is gone without an exit status")
+        return None
+
+    async def facts_or_tools(self) -> None:
+        """Raises `NodeUnreadable` while the driver does not answer at all."""
+        run = await run_tool(["nvidia-smi", "-L"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        if run.exit_code is None or "GPU" not in run.text:
+            raise NodeUnreadable("the driver does not answer yet")
+
+    def _stem(self, operation_id: str) -> Path:
+        return self._acts / hashlib.sha256(operation_id.encode()).hexdigest()[:32]
+
+    def _supervised(self, stem: Path) -> bool:
+        """Whether the supervisor runs, or was started just now and has not said so yet."""
+        try:
+            pid = int(stem.with_suffix(".pid").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            began = stem.with_suffix(".started").stat().st_mtime
+            return time.time() - began < STARTING_S
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return str(stem).encode() in words
+
+
+def _command(treatment: Treatment, part: Part | None) -> list[str] | None:
+    if treatment is Treatment.REBOOT:
+        return ["systemctl", "reboot"]
+    if treatment is Treatment.RESET and part is not None:
+        # Never without -i: that would reset every GPU of the node.
+        return ["nvidia-smi", "--gpu-reset", "-i", part.bus_id or part.uuid]
+    return None
+
+
+def _exit_code(stem: Path) -> int | None:
+    try:
+        return int(stem.with_suffix(".rc").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _slot(part: Part, known: tuple[Part, ...]) -> str:
+    same = next((p for p in known if p.uuid == part.uuid), None)
+    if same is not None:
+        return same.slot
+    return next((p.slot for p in known if bus_id(p.bus_id) == part.bus_id), "")

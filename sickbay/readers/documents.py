@@ -1,0 +1,34 @@
+"""Finding JSON documents in what a tool printed: text may come before, between and after."""
+
+import hashlib
+import json
+from typing import Any
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a raw text."""
+    return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
+
+
+def json_documents(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """All whole JSON objects in `text`, and whether one more began and did not end."""
+    decoder = json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    truncated = False
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except ValueError:
+            truncated = truncated or _began_a_document(text[at:])
+            at = text.find("{", at + 1) if not truncated else -1
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+        at = text.find("{", end)
+    return found, truncated
+
+
+def _began_a_document(text: str) -> bool:
+    """Whether this brace opens an object with a quoted key: not just a brace in a sentence."""
+    return text[1:].lstrip().startswith('"')
