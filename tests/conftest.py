@@ -185,7 +185,7 @@ async def temporal_env(temporal_cli: Path) -> AsyncIterator[WorkflowEnvironment]
 
 @pytest.fixture
 def jump(temporal_env: WorkflowEnvironment) -> Jump:
-    """Time passes for one workflow of `temporal_env`: `await jump(handle, delta)`."""
+    """A call that lets time pass for one workflow of `temporal_env`: await it with the delta."""
     return TimedServer(temporal_env).jump
 
 

@@ -4,10 +4,12 @@ Bands sum to one: usable, sick behind an open gate, closed though healthy, out, 
 maintenance. The headline is shown with and without the last two.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from sickbay.domain.health import Standing
@@ -47,7 +49,7 @@ class NodeTime:
 class Usage:
     """GPU-seconds per band, and the headline."""
 
-    gpu_seconds: dict[Band, float]
+    gpu_seconds: Mapping[Band, float]
 
     @property
     def total(self) -> float:
@@ -74,6 +76,7 @@ def usage(nodes: Sequence[NodeTime], *, start: datetime, end: datetime) -> Usage
     """Integrate the ledgers over [start, end).
 
     Time before a node's first standing is unknown; time before its first gate row is not counted.
+    Where spans overlap, the one that began last holds; of two that began together, the worse one.
     """
     total = dict.fromkeys(Band, 0.0)
     for node in nodes:
@@ -83,33 +86,75 @@ def usage(nodes: Sequence[NodeTime], *, start: datetime, end: datetime) -> Usage
 
 
 def _bands(node: NodeTime, *, start: datetime, end: datetime) -> dict[Band, float]:
-    spans = (*node.gate, *node.standing, *node.maintenance)
-    edges = {start, end}
-    for span in spans:
-        edges |= {t for t in (span.start, span.end) if t is not None and start < t < end}
-    cuts = sorted(edges)
+    gate, standing, maintenance = (
+        _Timeline.of(spans) for spans in (node.gate, node.standing, node.maintenance)
+    )
+    edges = {*gate.edges, *standing.edges, *maintenance.edges}
+    cuts = sorted({t for t in edges if start < t < end} | ({start, end} if start < end else set()))
     bands = dict.fromkeys(Band, 0.0)
     for left, right in pairwise(cuts):
-        gate = _at(node.gate, left)
-        if gate is None:
+        is_open = gate.at(left)
+        if is_open is None:
             continue
-        bands[_band(node, gate=bool(gate), at=left)] += (right - left).total_seconds()
+        band = _band(
+            is_open=bool(is_open), stands=standing.at(left), planned=bool(maintenance.at(left))
+        )
+        bands[band] += (right - left).total_seconds()
     return bands
 
 
-def _band(node: NodeTime, *, gate: bool, at: datetime) -> Band:
-    if _at(node.maintenance, at):
+def _band(*, is_open: bool, stands: bool | Standing | None, planned: bool) -> Band:
+    if planned:
         return Band.MAINTENANCE
-    standing = _at(node.standing, at)
-    if standing is None or standing is Standing.UNKNOWN:
+    if stands is None or stands is Standing.UNKNOWN:
         return Band.UNKNOWN
-    if standing is Standing.HEALTHY:
-        return Band.USABLE if gate else Band.HEALTHY_CLOSED
-    return Band.SICK_OPEN if gate else Band.OUT
+    if stands is Standing.HEALTHY:
+        return Band.USABLE if is_open else Band.HEALTHY_CLOSED
+    return Band.SICK_OPEN if is_open else Band.OUT
 
 
-def _at(spans: Sequence[Span], moment: datetime) -> bool | Standing | None:
-    for span in spans:
-        if span.start <= moment and (span.end is None or moment < span.end):
-            return span.value
-    return None
+@dataclass(frozen=True)
+class _Timeline:
+    """What held when, without overlap: `values[i]` from `edges[i]` until the next edge."""
+
+    edges: tuple[datetime, ...]
+    values: tuple[bool | Standing | None, ...]
+
+    @classmethod
+    def of(cls, spans: Sequence[Span]) -> "_Timeline":
+        """Resolve overlaps: the span that began last is on top of the heap."""
+        waiting = sorted(
+            (s for s in spans if s.end is None or s.start < s.end), key=lambda s: s.start
+        )
+        edges = sorted({s.start for s in waiting} | {s.end for s in waiting if s.end is not None})
+        heap: list[tuple[float, int, int]] = []
+        values: list[bool | Standing | None] = []
+        following = 0
+        for edge in edges:
+            while following < len(waiting) and waiting[following].start <= edge:
+                span = waiting[following]
+                heappush(heap, (-span.start.timestamp(), _BADNESS[span.value], following))
+                following += 1
+            while heap and _ended(waiting[heap[0][2]], edge):
+                heappop(heap)
+            values.append(waiting[heap[0][2]].value if heap else None)
+        return cls(tuple(edges), tuple(values))
+
+    def at(self, moment: datetime) -> bool | Standing | None:
+        """What held at a moment, None where nothing is on record."""
+        index = bisect_right(self.edges, moment) - 1
+        return self.values[index] if index >= 0 else None
+
+
+_BADNESS: Mapping[bool | Standing, int] = {
+    False: 0,
+    True: 1,
+    Standing.QUARANTINED: 0,
+    Standing.UNKNOWN: 1,
+    Standing.DEGRADED: 2,
+    Standing.HEALTHY: 3,
+}
+
+
+def _ended(span: Span, moment: datetime) -> bool:
+    return span.end is not None and span.end <= moment

@@ -4,6 +4,8 @@ import hashlib
 import json
 from typing import Any
 
+_HEAD_CHARS = 200
+
 
 def digest(text: str) -> str:
     """SHA-256 of a raw text."""
@@ -19,8 +21,8 @@ def json_documents(text: str) -> tuple[list[dict[str, Any]], bool]:
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
-        except ValueError:
-            truncated = truncated or _began_a_document(text[at:])
+        except (ValueError, RecursionError):
+            truncated = truncated or _began_a_document(text[at : at + _HEAD_CHARS])
             at = text.find("{", at + 1) if not truncated else -1
             continue
         if isinstance(value, dict):

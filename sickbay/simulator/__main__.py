@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -21,11 +22,12 @@ from sickbay.simulator.tool_socket import ToolSocket
 
 LOOPBACK = "127.0.0.1"
 USAGE = 2
+LAST_PORT = "last_port"
 
 
 async def serve(config: SimulatorConfig) -> None:
     """Run the fleet until a signal ends it. Raises `UsageError` before anything has started."""
-    listener = _listen(config.port)
+    listener = _listen_again(config)
     try:
         engine = Engine(config)
     except UsageError:
@@ -48,7 +50,9 @@ async def serve(config: SimulatorConfig) -> None:
         loop.add_signal_handler(number, setattr, server, "should_exit", True)
     beat = asyncio.create_task(engine.beat())
     beat.add_done_callback(lambda _: setattr(server, "should_exit", True))
-    _announce(config.dir, port=int(listener.getsockname()[1]))
+    port = int(listener.getsockname()[1])
+    (config.dir / LAST_PORT).write_text(str(port), encoding="ascii")
+    _announce(config.dir, port=port)
     try:
         # Not `serve`: that one takes the signals for itself.
         await server._serve([listener])  # noqa: SLF001
@@ -75,6 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error.message}{remedy}\n")
         return USAGE
     return 0
+
+
+def _listen_again(config: SimulatorConfig) -> socket.socket:
+    """Where it listened before, when any port will do: who knew the fleet still finds it."""
+    if config.port == 0:
+        with contextlib.suppress(OSError, ValueError, UsageError):
+            return _listen(int((config.dir / LAST_PORT).read_text(encoding="ascii")))
+    return _listen(config.port)
 
 
 def _listen(port: int) -> socket.socket:

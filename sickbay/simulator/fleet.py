@@ -2,7 +2,7 @@
 
 from sickbay.simulator.config import SimulatorConfig
 from sickbay.simulator.draws import Draws
-from sickbay.simulator.hardware import Gpu, Node
+from sickbay.simulator.hardware import IDLE_W, MJ_PER_WH, Gpu, Node, Ramp
 
 # An eight-GPU baseboard's usual bus numbers; further slots go on from there.
 _BUSES = (
@@ -31,6 +31,8 @@ def new_gpu(node: str, *, slot: str, generation: int, draws: Draws) -> Gpu:
         bus_id=f"00000000:{bus}:00.0",
         phase=rng.random() * 6.28,
         generation=generation,
+        # Switched on and idle; a part that is put in later starts to count at its first boot.
+        energy_mj=Ramp(rate_h=IDLE_W * MJ_PER_WH),
     )
 
 

@@ -3,30 +3,46 @@
 import asyncio
 import hashlib
 import os
+import re
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sickbay.domain.evidence import EvidenceRef
 from sickbay.errors import EvidenceMissing
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
 
 class EvidenceFiles:
-    """A content-addressed directory: the same bytes are stored once."""
+    """A content-addressed directory: the same bytes are stored once, in mode 0600.
 
-    def __init__(self, directory: Path) -> None:
+    `index` is told of every stored fact, so that the store can list it by digest.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        index: Callable[[EvidenceRef], Awaitable[None]] | None = None,
+    ) -> None:
         self._directory = directory
+        self._index = index
 
     async def put(self, data: bytes, *, kind: str) -> EvidenceRef:
-        """Store the bytes; storing them again is the same reference."""
-        digest = hashlib.sha256(data).hexdigest()
-        await asyncio.to_thread(self._write, digest, data)
-        return EvidenceRef(sha256=digest, size_bytes=len(data), kind=kind)
+        """Store the bytes; storing them again is the same reference, and mends a changed file."""
+        ref = EvidenceRef(hashlib.sha256(data).hexdigest(), size_bytes=len(data), kind=kind)
+        await asyncio.to_thread(self._write, ref.sha256, data)
+        if self._index is not None:
+            await self._index(ref)
+        return ref
 
     async def get(self, sha256: str) -> bytes:
         """The bytes, checked against the digest. Raises `EvidenceMissing`."""
-        path = self._path(sha256)
+        if not _DIGEST.fullmatch(sha256):
+            raise EvidenceMissing(f"{sha256!r} is no SHA-256 digest")
         try:
-            data = await asyncio.to_thread(path.read_bytes)
+            data = await asyncio.to_thread(self._path(sha256).read_bytes)
         except OSError as error:
             raise EvidenceMissing(f"no evidence {sha256} is stored here") from error
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -38,13 +54,21 @@ class EvidenceFiles:
 
     def _write(self, digest: str, data: bytes) -> None:
         path = self._path(digest)
-        if path.exists():
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
             return
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self._directory, path.parent):
+            # mkdir obeys the umask and ignores the mode of a folder that is there
+            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.chmod(0o700)
         handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o600)
-        Path(name).replace(path)
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.chmod(0o600)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sickbay.domain.gate import Hold
@@ -146,15 +146,19 @@ async def fleet_rows(store: Store, *, pool: str | None = None) -> list[FleetRow]
     async with store.read() as db:
         nodes = (await db.execute(query)).all()
         health = {r.node: r for r in await _newest_health(db)}
-        running = {
-            r.node: r
-            for r in (await db.execute(select(t.repairs).where(t.repairs.c.ending.is_(None)))).all()
-        }
-        standing_holds = select(t.holds).where(t.holds.c.lifted_at.is_(None))
+        running = {r.node: r for r in (await db.execute(_running())).all()}
+        standing_holds = (
+            select(t.holds).where(t.holds.c.lifted_at.is_(None)).order_by(t.holds.c.row)
+        )
         holds: dict[str, list[Any]] = {}
         for row in (await db.execute(standing_holds)).all():
             holds.setdefault(row.node, []).append(row)
     return [_fleet_row(n, health.get(n.id), running.get(n.id), holds.get(n.id, ())) for n in nodes]
+
+
+def _running() -> Select[Any]:
+    """Repairs that have not ended; of two of one node the newest comes last."""
+    return select(t.repairs).where(t.repairs.c.ending.is_(None)).order_by(t.repairs.c.started_at)
 
 
 def _fleet_row(node: Any, health: Any, repair: Any, holds: Sequence[Any]) -> FleetRow:
@@ -194,8 +198,10 @@ async def node_view(store: Store, node: str) -> NodeView:
         present = select(t.parts).where(t.parts.c.node == node, t.parts.c.until_at.is_(None))
         parts = [part_of(p) for p in (await db.execute(present)).all()]
         health = next(iter(await _newest_health(db, node=node)), None)
-        standing_holds = select(t.holds).where(
-            t.holds.c.node == node, t.holds.c.lifted_at.is_(None)
+        standing_holds = (
+            select(t.holds)
+            .where(t.holds.c.node == node, t.holds.c.lifted_at.is_(None))
+            .order_by(t.holds.c.row)
         )
         holds = tuple(hold_of(h) for h in (await db.execute(standing_holds)).all())
         rows = await _repairs(db, limit=PAST + 1, node=node)
@@ -223,12 +229,17 @@ async def recent_repairs(store: Store, *, limit: int = RECENT) -> list[RepairRow
 
 
 async def _repairs(db: AsyncConnection, *, limit: int, node: str | None = None) -> list[RepairRow]:
-    query = select(t.repairs).order_by(t.repairs.c.started_at.desc()).limit(limit)
-    steps = select(t.steps).order_by(t.steps.c.repair_id, t.steps.c.ordinal)
+    newest = select(t.repairs).order_by(t.repairs.c.started_at.desc(), t.repairs.c.repair_id)
     if node is not None:
-        query = query.where(t.repairs.c.node == node)
-        steps = steps.where(t.steps.c.node == node)
-    rows = (await db.execute(query)).all()
+        newest = newest.where(t.repairs.c.node == node)
+    wanted = newest.limit(limit).subquery()
+    order = (wanted.c.started_at.desc(), wanted.c.repair_id)
+    rows = (await db.execute(select(wanted).order_by(*order))).all()
+    steps = (
+        select(t.steps)
+        .join(wanted, wanted.c.repair_id == t.steps.c.repair_id)
+        .order_by(t.steps.c.repair_id, t.steps.c.ordinal)
+    )
     by_repair: dict[str, list[StepRow]] = {}
     for step in (await db.execute(steps)).all():
         by_repair.setdefault(step.repair_id, []).append(_step_of(step))

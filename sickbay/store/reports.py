@@ -8,14 +8,25 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from sickbay.domain.gate import HoldKind
 from sickbay.domain.health import Standing
+from sickbay.domain.node import PartKind, Treatment
+from sickbay.domain.repair import Stage, StageOutcome
 from sickbay.domain.usage import NodeTime, Span, Usage, usage
 from sickbay.store import tables as t
 from sickbay.store.engine import Store
 from sickbay.store.queries import RepairRow, StepRow, recent_repairs
 
 ALL = 1_000_000
-_TREATED = {"done", "ambiguous", "replaced", "work_done"}
+_TREATED = {
+    StageOutcome.DONE,
+    StageOutcome.FAILED,
+    StageOutcome.AMBIGUOUS,
+    StageOutcome.REPLACED,
+    StageOutcome.WORK_DONE,
+}
+_FAULTY = {StageOutcome.FAILED, StageOutcome.CONFIRMED}
+_NOT_RUN = {StageOutcome.BLOCKED, StageOutcome.OBSERVED, StageOutcome.RESUMED}
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,10 @@ class Summary:
     """What happened since the store began (or `since`).
 
     `seconds_by_stage` is (count, mean, longest) in wall-clock seconds. `returned_untested` are
-    repairs that ended `returned` without the owed passes in a row, recomputed from their steps.
+    repairs whose node came back without the owed passes in a row, recomputed from their steps.
+    `unconfirmed_share` is of the returned; `precision` is the share of quarantines whose fault a
+    suite confirmed, of those where a suite said yes or no. Both are None while there is nothing to
+    divide by.
     """
 
     since: datetime
@@ -36,6 +50,8 @@ class Summary:
     not_confirmed: int
     returned: int
     returned_untested: tuple[str, ...]
+    unconfirmed_share: float | None
+    precision: float | None
     proofs: dict[str, int]
     seconds_by_stage: dict[str, tuple[int, float, float]]
     pages: int
@@ -44,17 +60,22 @@ class Summary:
     usage: Usage
 
 
-async def summary(store: Store, *, now: datetime | None = None) -> Summary:
-    """The summary of everything in the store."""
+async def summary(store: Store, *, now: datetime | None = None, passes_owed: int = 2) -> Summary:
+    """The summary of everything in the store. `passes_owed` is the proof policy's."""
     until = now or datetime.now(UTC)
     repairs = await recent_repairs(store, limit=ALL)
     async with store.read() as db:
         nodes = (await db.execute(select(t.nodes))).all()
         urgent = (await db.execute(select(t.pages.c.urgent))).scalars().all()
         withheld = (await db.execute(select(func.count()).select_from(t.would_have))).scalar()
+        booked = set((await db.execute(select(t.returns.c.repair_id))).scalars())
     began = min((n.added_at for n in nodes), default=until)
-    returned = [r for r in repairs if r.ending == "returned"]
+    returned = [r for r in repairs if r.ending == "returned" or r.repair_id in booked]
+    not_confirmed = sum(r.confirmed is False for r in returned)
+    decided = [r.confirmed for r in repairs if r.confirmed is not None]
     steps = [s for r in repairs for s in r.steps]
+    proven = {r.repair_id for r in returned if was_proven(r.steps, passes_owed=passes_owed)}
+    back = booked | {r.repair_id for r in returned}
     return Summary(
         since=began,
         until=until,
@@ -63,10 +84,12 @@ async def summary(store: Store, *, now: datetime | None = None) -> Summary:
         running=sum(r.ending is None for r in repairs),
         by_ending=dict(Counter(r.ending for r in repairs if r.ending)),
         by_cure=dict(Counter(_cure(r) for r in returned)),
-        not_confirmed=sum(r.confirmed is False for r in returned),
-        returned=len(returned),
-        returned_untested=tuple(r.repair_id for r in returned if not was_proven(r.steps)),
-        proofs=dict(Counter(s.outcome for s in steps if s.stage == "prove")),
+        not_confirmed=not_confirmed,
+        returned=len(back),
+        returned_untested=tuple(sorted(back - proven)),
+        unconfirmed_share=_share(not_confirmed, len(returned)),
+        precision=_share(sum(decided), len(decided)),
+        proofs=dict(Counter(s.outcome for s in steps if s.stage == Stage.PROVE)),
         seconds_by_stage=_stage_times(steps),
         pages=len(urgent),
         urgent_pages=sum(urgent),
@@ -75,20 +98,34 @@ async def summary(store: Store, *, now: datetime | None = None) -> Summary:
     )
 
 
-def was_proven(steps: Sequence[StepRow]) -> bool:
-    """Whether a repair's last suites were two passes in a row since its last treatment.
+def _share(count: int, whole: int) -> float | None:
+    return count / whole if whole else None
 
-    A diagnosis that passed is the first of the two for a repair that treated nothing.
+
+def was_proven(steps: Sequence[StepRow], *, passes_owed: int = 2) -> bool:
+    """Whether the owed passes in a row stood when the repair returned its node.
+
+    A treatment, a failed or an inconclusive proof starts the row anew; a proof that a switch or a
+    running job kept from happening says nothing. After a swap two are owed whatever the policy. A
+    repair that treated nothing owes one less when its diagnosis passed. What happened after the
+    return proves nothing.
     """
-    passes = 0
+    passes, owed, treated, cleared = 0, passes_owed, False, False
     for step in steps:
-        if step.stage == "prove":
-            passes = passes + 1 if step.outcome == "passed" else 0
-        elif step.stage == "diagnose":
-            passes = 1 if step.outcome == "not_confirmed" else 0
-        elif step.treatment and step.outcome in _TREATED:
-            passes = 0
-    return passes >= 2  # noqa: PLR2004 - twice
+        match step.stage, step.outcome:
+            case Stage.RETURN, StageOutcome.RETURNED:
+                break
+            case Stage.PROVE, StageOutcome.PASSED:
+                passes += 1
+            case Stage.DIAGNOSE, StageOutcome.NOT_CONFIRMED:
+                cleared = True
+            case ((Stage.PROVE | Stage.DIAGNOSE), outcome) if outcome not in _NOT_RUN:
+                passes = 0
+                cleared = cleared and outcome not in _FAULTY
+        if step.treatment and step.outcome in _TREATED:
+            passes, treated = 0, True
+            owed = max(owed, 2) if step.treatment == Treatment.SWAP else owed
+    return passes >= (max(1, owed - 1) if cleared and not treated else owed)
 
 
 def _cure(repair: RepairRow) -> str:
@@ -106,21 +143,36 @@ def _stage_times(steps: Sequence[StepRow]) -> dict[str, tuple[int, float, float]
 
 
 async def fleet_usage(store: Store, *, start: datetime, end: datetime) -> Usage:
-    """Usable compute of all GPUs on record over [start, end)."""
+    """Usable compute of all GPUs on record over [start, end).
+
+    Planned maintenance is the time a hold of an administrator stands.
+    """
+    change = t.health_changes.c
     async with store.read() as db:
         gates = (await db.execute(select(t.gate_intervals).order_by(t.gate_intervals.c.id))).all()
-        health = (await db.execute(select(t.health_changes).order_by(t.health_changes.c.id))).all()
-        counts = select(t.parts.c.node, func.count()).where(
-            t.parts.c.until_at.is_(None), t.parts.c.kind == "gpu"
+        changes = select(change.node, change.at, change.standing).order_by(change.id)
+        health = (await db.execute(changes)).all()
+        planned = select(t.holds).where(t.holds.c.kind == str(HoldKind.OPERATOR))
+        holds = (await db.execute(planned)).all()
+        counts = select(t.parts.c.node, func.count().label("gpus")).where(
+            t.parts.c.until_at.is_(None), t.parts.c.kind == str(PartKind.GPU)
         )
-        rows = (await db.execute(counts.group_by(t.parts.c.node))).all()
-    gpus = {row[0]: row[1] for row in rows}
+        rows = await db.execute(counts.group_by(t.parts.c.node))
+        gpus = {row.node: row.gpus for row in rows.all()}
     gate_of: dict[str, list[Span]] = defaultdict(list)
     for row in gates:
         gate_of[row.node].append(Span(row.from_at, row.until_at, row.open))
+    maintenance: dict[str, list[Span]] = defaultdict(list)
+    for row in holds:
+        maintenance[row.node].append(Span(row.placed_at, row.lifted_at, value=True))
     standings = _standing_spans(health)
     times = [
-        NodeTime(gpus=gpus.get(node, 0), gate=spans, standing=standings.get(node, ()))
+        NodeTime(
+            gpus=gpus.get(node, 0),
+            gate=spans,
+            standing=standings.get(node, ()),
+            maintenance=maintenance.get(node, ()),
+        )
         for node, spans in gate_of.items()
     ]
     return usage(times, start=start, end=end)

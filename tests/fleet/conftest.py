@@ -104,13 +104,20 @@ def fleet(tmp_path: Path, temporal_cli: Path):
             store = await open_store(settings.store_url)
             client = await connect(settings.temporal.address, namespace="default", wait_s=20)
             async with httpx.AsyncClient(base_url=base, timeout=10) as http:
-                yield Fleet(
+                running = Fleet(
                     installation,
                     settings,
                     http,
                     StoreRecords(store),
                     TemporalRepairs(client, policy_of=settings.repair_policy),
                 )
+
+                async def booked() -> bool:
+                    rows = await running.rows()
+                    return bool(rows) and all(r.health for r in rows.values())
+
+                await running.until("the fleet is booked and scored", booked, within_s=60)
+                yield running
             await store.close()
         finally:
             installation.processes.stopping = True

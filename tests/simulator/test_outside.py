@@ -36,12 +36,9 @@ def test_the_hardware_tells_tools_no_fault_name_suite_or_verdict(sim):
             ask(sim, op="exercise", node="n001", what="compute", minutes=3, indices=[1]),
         ]
     ).lower()
-    for word in (*FaultKind, *VERDICT_WORDS):
-        # `remap_pending` and `remap_failure` are registers of the GPU as well as names of kinds.
-        register = f'"{word}":'
-        assert word not in said.replace('"remap_pending":', "").replace('"remap_failure":', ""), (
-            register
-        )
+    # These two are registers of the GPU as well as names of kinds.
+    said = said.replace('"remap_pending":', "").replace('"remap_failure":', "")
+    assert [word for word in (*FaultKind, *VERDICT_WORDS) if word in said] == []
 
 
 def test_the_socket_refuses_nonsense(sim):
@@ -266,7 +263,7 @@ async def test_the_client_says_what_the_fleet_says(sim):
         assert new.serial != new.old_serial
         await client.work("n001", slot="gpu1", work="cleaned")
         assert (await client.truth())["faults"] == []
-        assert [row["kind"] for row in await client.log(after=1)][0] == "fault_injected"
+        assert "fault_injected" in [row["kind"] for row in await client.log(after=1)]
         assert set(await client.kinds()) == set(FaultKind)
         with pytest.raises(Refused, match="no node 'n999'"):
             await client.replace("n999", slot="gpu1")

@@ -4,12 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from sickbay.errors import UsageError
 from sickbay.simulator.config import FaultPlan, SimulatorConfig
 from sickbay.simulator.draws import Draws
+from sickbay.simulator.install import install_tools
 from sickbay.simulator.kinds import FaultKind
 from sickbay.simulator.plan import planned
 
@@ -22,9 +25,10 @@ def test_a_killed_fleet_goes_on_where_it_was(make):
     sim.reset()
     before = sim.log()
     page, hours = sim.page(), sim.get("/truth").json()["sim_h"]
-    records, boot = sim.kernel(), sim.boot_id()
+    records, boot, base = sim.kernel(), sim.boot_id(), sim.base
     sim.end(signal.SIGKILL)
     sim.start()
+    assert sim.base == base, "who knew it still finds it"
     after = sim.log()
     assert after[: len(before)] == before
     assert [row["kind"] for row in after[len(before) :]] == ["fleet_started"]
@@ -94,7 +98,7 @@ def test_a_tool_dies_with_its_machine(make):
     }
     argv = [str(sim.config.dir / "bin" / "dcgmi"), "diag", "-r", "2", "-j"]
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as running:
-        sim.until(lambda: running.poll() is None)
+        time.sleep(0.6)
         sim.post("/technician/work", node="n001", slot="gpu0", work="other")
         out, _ = running.communicate(timeout=20)
     assert running.returncode == 255
@@ -223,3 +227,14 @@ def test_one_directory_one_fleet(make, tmp_path):
 def test_a_directory_with_a_long_path_works(make):
     sim = make("d" * 120)
     assert sim.run("nvidia-smi", "-L").out.count("GPU ") == 16 // 2
+
+
+def test_the_tools_start_with_an_interpreter_of_any_path(make, tmp_path, monkeypatch):
+    sim = make()
+    folder = tmp_path / ("a folder " * 15)
+    folder.mkdir()
+    link = folder / "python"
+    link.symlink_to(Path(sys.executable).resolve())
+    monkeypatch.setattr(sys, "executable", str(link))
+    install_tools(sim.config.dir)
+    assert sim.run("nvidia-smi", "-L").out.count("UUID: GPU-") == 8

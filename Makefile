@@ -1,0 +1,53 @@
+# Two commands do all the set-up: `make demo` runs the main job, `make test` passes the tests.
+# Needs Python >= 3.11, make and a package index; uses uv when it is there, pip otherwise.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$p && break; done)
+WORKERS ?= 2
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean
+
+help:
+	@echo "make demo [EXIT=1]   64 simulated nodes break and are repaired; Ctrl-C stops everything"
+	@echo "make test            all tests"
+	@echo "make check           lint, format, types, import rules"
+	@echo "make bench           the benchmarks: ratios, side by side in one run"
+	@echo "make clean           remove the virtual environment and caches"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "error: no Python >= 3.11 on PATH; name one with PYTHON=..." >&2; exit 2; fi
+	@if command -v uv >/dev/null 2>&1; then \
+		[ -x $(BIN)/python ] || uv venv -q --python "$(PYTHON)" $(VENV); \
+		uv pip install -q --python $(BIN)/python -e '.[dev]'; \
+	else \
+		[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV); \
+		$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'; \
+	fi
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/sickbay demo $(if $(EXIT),--exit)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMP)
+	@$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

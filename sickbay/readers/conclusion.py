@@ -1,0 +1,81 @@
+"""How findings become one reading, the same for every tool.
+
+A finding about hardware fails; anything the tool could not do makes it inconclusive; configuration
+and notes about a job change no verdict. Without a positive statement there is no pass.
+"""
+
+from collections.abc import Sequence
+
+from sickbay.domain.node import Severity
+from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading, Verdict
+from sickbay.readers.documents import digest
+
+_DETAIL_CHARS = 300
+
+
+def tool_finding(reason: str, detail: str, part: str | None = None) -> Finding:
+    """Something that kept the tool from saying anything; never about the hardware."""
+    return Finding(
+        part, reason, Severity.WARNING, FindingKind.TOOL, detail=detail.strip()[:_DETAIL_CHARS]
+    )
+
+
+def conclude(
+    tool: str,
+    text: str,
+    findings: Sequence[Finding],
+    *,
+    passed: str | None,
+    remarks: Sequence[Finding] = (),
+    measurements: Sequence[Measurement] = (),
+) -> Reading:
+    """The reading of one output.
+
+    Args:
+        tool: which tool's output it is.
+        text: the raw output, for its digest.
+        findings: what was found, each once.
+        passed: what passed, in words; None when nothing positive was said.
+        remarks: findings worth keeping that change no verdict.
+        measurements: the numbers in the output.
+    """
+    once = tuple(dict.fromkeys(findings))
+    verdict, why, worst = _verdict(once, passed)
+    return Reading(
+        tool,
+        verdict,
+        why,
+        category=worst.category if worst else None,
+        findings=(*once, *remarks),
+        measurements=tuple(measurements),
+        digest=digest(text),
+    )
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, for people."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
+    return line[:_DETAIL_CHARS]
+
+
+def _verdict(
+    findings: Sequence[Finding], passed: str | None
+) -> tuple[Verdict, str, Finding | None]:
+    hardware = [f for f in findings if f.kind is FindingKind.HARDWARE]
+    if hardware:
+        worst = max(hardware, key=lambda f: f.severity.rank)
+        return Verdict.FAIL, _sentence(worst), worst
+    unclear = [
+        f for f in findings if f.kind is FindingKind.TOOL and f.severity is not Severity.INFO
+    ]
+    if unclear:
+        return Verdict.INCONCLUSIVE, _sentence(unclear[0]), unclear[0]
+    if passed is None:
+        why = _sentence(findings[0]) if findings else "nothing was said"
+        return Verdict.INCONCLUSIVE, why, None
+    return Verdict.PASS, passed, None
+
+
+def _sentence(finding: Finding) -> str:
+    where = f" on {finding.part}" if finding.part else ""
+    return f"{finding.reason}{where}: {finding.detail}"

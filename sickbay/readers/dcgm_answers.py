@@ -1,0 +1,152 @@
+"""What dcgmi says without a document: error sentences, exit statuses, and its text table.
+
+Exit statuses are DCGM's return codes modulo 256, as NVIDIA's headers list them.
+"""
+
+import re
+from collections.abc import Iterator
+
+from sickbay.domain.node import Category, Severity, Treatment
+from sickbay.domain.reading import Finding, FindingKind
+from sickbay.readers.dcgm_layouts import Row, Warned, test_name
+from sickbay.readers.dcgm_meaning import SOFTWARE_TEST
+
+EXIT_ERROR = 226
+"""Some test did not pass, a matter of configuration included."""
+EXIT_ISOLATE = 205
+"""Some test asks to isolate the GPU."""
+
+_EXITS = {
+    189: "gpus_detached",
+    190: "dcgm_stopped",
+    192: "diag_killed",
+    198: "test_not_available",
+    199: "nvml_timeout",
+    200: "nvml_not_loaded",
+    202: "dcgm_paused",
+    203: "diag_killed",
+    204: "nvvs_missing",
+    217: "diag_already_running",
+    222: "gpu_in_use",
+    227: "needs_root",
+    234: "gpu_not_supported",
+    235: "hostengine_unreachable",
+    239: "no_permission",
+    242: "no_data",
+    244: "version_mismatch",
+    245: "timeout",
+    254: "tool_error",
+}
+_EXIT_LOST, _EXIT_NEEDS_RESET = 238, 237
+_SIGNALLED = range(129, 160)
+_SENTENCES: tuple[tuple[str, str], ...] = (
+    (r"unable to establish a connection|host ?engine connection|unable to start an embedded",
+     "hostengine_unreachable"),
+    (r"health watches not enabled", "watches_not_enabled"),
+    (r"mig (configuration|mode)", "mig_enabled"),
+    (r"homogeneous group of gpus", "gpus_differ"),
+    (r"while dcgm is paused", "dcgm_paused"),
+    (r"already running", "diag_already_running"),
+    (r"was not found among possible test", "test_not_available"),
+    (r"parse error|couldn't find match for argument", "tool_error"),
+    (r"unable to complete diagnostic", "tool_error"),
+    (r"busy or unavailable", "cuda_context_busy"),
+    (r"memory copy utilization for the gpu", "nvbandwidth_interference"),
+)  # fmt: skip
+_SENTENCE_PATTERNS = tuple((re.compile(p, re.IGNORECASE), reason) for p, reason in _SENTENCES)
+_GPU = re.compile(r"\bGPU:? ?(\d+)")
+_CELLS = re.compile(r"^\|([^|]*)\|([^|]*)\|?\s*$")
+_SECTION = re.compile(r"^[|+]-+ +(\w[\w ]*?) +-+[|+]")
+_VERDICT = re.compile(r"(Pass|Fail|Warn|Skip)(?: - GPUs?: ?([\d, ]+))?")
+
+
+def of_text(text: str) -> list[Finding]:
+    """What error sentences outside any document say; never anything about the hardware."""
+    found: dict[tuple[str, str | None], Finding] = {}
+    for line in text.splitlines():
+        for pattern, reason in _SENTENCE_PATTERNS:
+            if pattern.search(line):
+                gpu = _GPU.search(line)
+                part = gpu[1] if gpu else None
+                detail = line.strip()[:300]
+                finding = Finding(part, reason, Severity.WARNING, FindingKind.TOOL, detail=detail)
+                found.setdefault((reason, part), finding)
+    return list(found.values())
+
+
+def of_exit(exit_code: int | None) -> Finding | None:
+    """What an exit status says by itself; None for the ones that only repeat the document."""
+    if exit_code in {None, 0, EXIT_ERROR, EXIT_ISOLATE}:
+        return None
+    detail = f"exit status {exit_code}"
+    if exit_code == _EXIT_LOST:
+        return _node_fault("gpu_lost", Severity.CRITICAL, Treatment.REBOOT, detail)
+    if exit_code == _EXIT_NEEDS_RESET:
+        return _node_fault("gpu_requires_reset", Severity.MAJOR, Treatment.RESET, detail)
+    reason = "diag_killed" if exit_code in _SIGNALLED else _EXITS.get(exit_code or 0, "tool_error")
+    return Finding(None, reason, Severity.WARNING, FindingKind.TOOL, detail=detail)
+
+
+def table_rows(text: str) -> tuple[list[Row], bool]:
+    """The rows of the text table, and whether it is whole: closed by its frame, its head there."""
+    if "|" not in text:
+        return [], False
+    rows: list[Row] = []
+    section = ""
+    for head, name, value in _cells(text):
+        if head:
+            section = head
+            continue
+        test = SOFTWARE_TEST if section.lower() == "deployment" else test_name(name)
+        if name.lower() in {"error", "warning"}:
+            last = rows[-1].test if rows else (SOFTWARE_TEST if section else "unnamed")
+            rows.extend(_warned(last, value))
+        elif name.lower() == "info":
+            rows.append(Row("info", None, "unknown", infos=(value,)))
+        else:
+            rows.extend(_judged(test, value))
+    whole = "+==" in text and text.rstrip().endswith("+")
+    return rows, whole
+
+
+def _cells(text: str) -> Iterator[tuple[str, str, str]]:
+    """(section, "", "") or ("", name, value) per row; wrapped lines are put together again."""
+    name, parts = "", [""]
+    for line in text.splitlines():
+        section = _SECTION.match(line)
+        cells = _CELLS.match(line)
+        if section or (cells and cells[1].strip()):
+            if name:
+                yield "", name, _joined(parts)
+            name, parts = "", [""]
+        if section:
+            yield section[1], "", ""
+        elif cells and cells[1].strip():
+            name, parts = cells[1].strip(), [cells[2]]
+        elif cells and name:
+            parts.append(cells[2])
+    if name:
+        yield "", name, _joined(parts)
+
+
+def _joined(parts: list[str]) -> str:
+    """A wrapped cell put together: it is cut anywhere, after one blank and before two."""
+    return "".join(p[1:-2] if p.endswith("  ") else p[1:] for p in parts).strip()
+
+
+def _judged(test: str, value: str) -> Iterator[Row]:
+    for match in _VERDICT.finditer(value):
+        status = {"pass": "pass", "skip": "skip"}.get(match[1].lower(), "fail")
+        for part in (match[2] or "").replace(" ", "").split(","):
+            yield Row(test, part or None, status)
+
+
+def _warned(test: str, value: str) -> Iterator[Row]:
+    gpu = _GPU.search(value)
+    yield Row(test, gpu[1] if gpu else None, "fail", (Warned(value),))
+
+
+def _node_fault(reason: str, severity: Severity, treatment: Treatment, detail: str) -> Finding:
+    return Finding(
+        None, reason, severity, FindingKind.HARDWARE, treatment, Category.COMPUTE, detail
+    )
