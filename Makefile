@@ -4,9 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
-	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	&& echo $$p && break; done)
+PYTHON ?=
 WORKERS ?= 2
 TESTS ?= tests
 
@@ -22,16 +20,8 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "error: no Python >= 3.11 on PATH; name one with PYTHON=..." >&2; exit 2; fi
-	@if command -v uv >/dev/null 2>&1; then \
-		[ -x $(BIN)/python ] || uv venv -q --python "$(PYTHON)" $(VENV); \
-		uv pip install -q --python $(BIN)/python -e '.[dev]'; \
-	else \
-		[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV); \
-		$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'; \
-	fi
+$(STAMP): pyproject.toml scripts/setup.sh
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh
 	@touch $(STAMP)
 
 demo: $(STAMP)

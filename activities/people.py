@@ -2,25 +2,36 @@
 
 from temporalio import activity
 
-from activities.effects import retry_transient
+from activities.effects import retry_transient, withheld_by
 from sickbay.contracts.budget import BudgetPage
-from sickbay.contracts.steps import Effect, PageDraft, TicketDraft
+from sickbay.contracts.steps import Action, Effect, PageDraft, TicketAnswer, TicketRequest
 from sickbay.domain.blame import common_factor
-from sickbay.ports import Inventory, Pager, Tickets
+from sickbay.ports import Inventory, Pager, Safety, Tickets
 
 
 class PeopleActivities:
     """Asks people through the Tickets and Pager ports."""
 
-    def __init__(self, tickets: Tickets, *, pager: Pager, inventory: Inventory) -> None:
+    def __init__(
+        self, tickets: Tickets, *, pager: Pager, inventory: Inventory, safety: Safety
+    ) -> None:
         self._tickets = tickets
         self._pager = pager
         self._inventory = inventory
+        self._safety = safety
 
     @activity.defn(name="open_ticket")
-    async def open_ticket(self, draft: TicketDraft) -> str:
+    async def open_ticket(self, request: TicketRequest) -> TicketAnswer:
         """The id of the one ticket of this node, part and category."""
-        return await self._tickets.open(draft)
+        step = request.step
+        permission = await self._safety.permission(pool=step.pool, action=Action.TICKET)
+        if held := withheld_by(permission, step=step):
+            detail = request.draft.title
+            await self._safety.would_have(
+                node=step.node, pool=step.pool, action=Action.TICKET, detail=detail, why=str(held)
+            )
+            return TicketAnswer(ticket=None, withheld=held)
+        return TicketAnswer(ticket=await self._tickets.open(request.draft))
 
     @activity.defn(name="comment_ticket")
     async def comment_ticket(self, ticket: str, text: str) -> Effect:

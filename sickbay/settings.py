@@ -83,7 +83,7 @@ class SimulatorSettings(Section):
 
 
 class PolicySettings(Section):
-    """Durations in seconds of fleet time and limits of the repair loop (DESIGN §9)."""
+    """Durations in seconds of fleet time and limits of the repair loop."""
 
     drain_deadline_critical_s: Seconds = 0.0
     drain_deadline_major_s: Seconds = 3600.0
@@ -110,7 +110,7 @@ class PolicySettings(Section):
 
 
 class BudgetSettings(Section):
-    """Limits of one pool (DESIGN §6, §9); `allowance`, `cap`, `max_out` replace the fractions."""
+    """Limits of one pool; `allowance`, `cap`, `max_out` replace the fractions."""
 
     fraction: float = Field(default=0.02, gt=0, le=1)
     window_s: Positive = 3600.0

@@ -1,4 +1,7 @@
-"""Running one tool as a process: argument list, own session, hard deadline, bounded output."""
+"""Running one tool as a process: argument list, own session, hard deadline, bounded output.
+
+Whatever was printed before a deadline is kept: it is evidence, never a verdict.
+"""
 
 import asyncio
 import contextlib
@@ -8,21 +11,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LARGEST_OUTPUT = 16 * 1024 * 1024
+_CHUNK = 64 * 1024
+# A tool that left a child behind keeps its pipe open: what it printed by then is all there is.
+_LAST_WORDS_S = 1.0
+_SIGNALLED = 128
 
 
 @dataclass(frozen=True)
 class ToolRun:
-    """What a tool printed. `exit_code` None: it did not end by itself (see `why`)."""
+    """What a tool printed, output and errors together.
+
+    `exit_code` is None when the tool did not end by itself (`why` says it), and 128 + n when
+    signal n ended it, as a shell says it. `missing` is set when it could not be started at all.
+    """
 
     text: str
     exit_code: int | None
     why: str = ""
+    missing: bool = False
 
 
 async def run_tool(
     argv: Sequence[str], *, env: Mapping[str, str] | None = None, deadline_s: float
 ) -> ToolRun:
-    """Run a tool to its end or to the deadline; nothing is raised for what a tool can do."""
+    """Run a tool to its end or to the deadline; nothing is raised for what a tool can do.
+
+    The deadline ends the whole session the tool was started in. Output beyond 16 MiB is dropped.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -32,22 +47,45 @@ async def run_tool(
             env=dict(env) if env is not None else None,
             start_new_session=True,
         )
-    except (FileNotFoundError, PermissionError) as error:
-        return ToolRun("", exit_code=None, why=f"{argv[0]} cannot be started: {error.strerror}")
+    except OSError as error:
+        why = f"{argv[0]} cannot be started: {error.strerror}"
+        return ToolRun("", exit_code=None, why=why, missing=True)
+    printed = bytearray()
+    drain = asyncio.ensure_future(_drain(process, printed))
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), timeout=deadline_s)
+        async with asyncio.timeout(deadline_s):
+            await process.wait()
+            await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
     except TimeoutError:
+        why = f"{argv[0]} gave no answer in {deadline_s:.3g} s"
         await _end(process)
-        return ToolRun("", exit_code=None, why=f"{argv[0]} gave no answer in {deadline_s:.0f} s")
-    except asyncio.CancelledError:
+        await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
+        return ToolRun(_text(printed), exit_code=None, why=why)
+    finally:
+        # Also when this call itself is cancelled: nothing we started outlives us.
         await _end(process)
-        raise
-    text = out[:LARGEST_OUTPUT].decode("utf-8", errors="replace")
-    return ToolRun(text, exit_code=process.returncode)
+        drain.cancel()
+    code = process.returncode
+    if code is not None and code < 0:
+        code = _SIGNALLED - code
+    return ToolRun(_text(printed), exit_code=code)
+
+
+async def _drain(process: asyncio.subprocess.Process, printed: bytearray) -> None:
+    """Read to the end, keep what fits."""
+    stream = process.stdout
+    while stream is not None and (chunk := await stream.read(_CHUNK)):
+        printed += chunk[: max(0, LARGEST_OUTPUT - len(printed))]
+
+
+def _text(printed: bytearray) -> str:
+    return printed.decode("utf-8", errors="replace")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the session this run started, and reap it."""
+    """Kill the session this run started, and reap its leader."""
+    if process.returncode is not None:
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

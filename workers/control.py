@@ -6,8 +6,6 @@
 import asyncio
 import logging
 
-from sickbay.store.engine import open_store
-from sickbay.store.records import StoreRecords
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
@@ -15,6 +13,8 @@ from temporalio.worker import Worker
 from sickbay.client import connect, ensure_search_attributes
 from sickbay.contracts import names
 from sickbay.settings import Settings
+from sickbay.store.engine import open_store
+from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
 from workers.process import GRACE, arguments, run, sandbox

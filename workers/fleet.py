@@ -1,8 +1,7 @@
 """Which nodes there are: the simulated fleet's inventory, kept in the store."""
 
-from sickbay.store.records import StoreRecords
-
 from sickbay.domain.node import Node, Part, PartKind
+from sickbay.store.records import StoreRecords
 from workers.wiring import Outside
 
 

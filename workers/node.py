@@ -7,8 +7,6 @@ over a simulated fleet one process serves many nodes, each through a worker of i
 import asyncio
 import logging
 
-from sickbay.store.engine import open_store
-from sickbay.store.records import StoreRecords
 from temporalio.worker import Worker
 
 from sickbay.client import connect
@@ -16,6 +14,8 @@ from sickbay.contracts import names
 from sickbay.domain.node import Node
 from sickbay.errors import UsageError
 from sickbay.settings import Settings
+from sickbay.store.engine import open_store
+from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.process import GRACE, ONE_POLLER, arguments, run
 

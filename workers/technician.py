@@ -11,15 +11,15 @@ import time
 from dataclasses import dataclass, field
 
 import httpx
-from sickbay.store.engine import open_store
-from sickbay.store.queries import OpenTicket, open_tickets
-from sickbay.store.records import StoreRecords
 
 from sickbay.client import TemporalRepairs, connect
 from sickbay.contracts.repair import PartReplaced, Work, WorkDone
 from sickbay.domain.node import Category
 from sickbay.errors import Refused, Unreachable
 from sickbay.settings import Settings
+from sickbay.store.engine import open_store
+from sickbay.store.queries import OpenTicket, open_tickets
+from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.process import arguments, run
 

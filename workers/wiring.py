@@ -10,15 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from sickbay.adapters.local_pager import LocalPager
-from sickbay.adapters.local_tickets import LocalTickets
-from sickbay.adapters.node_control import NvidiaNodeControl
-from sickbay.adapters.operation_journal import SqliteJournal
-from sickbay.adapters.simulated_scheduler import SimulatedScheduler
-from sickbay.adapters.tool_checks import ToolCheckRunner
-from sickbay.store.evidence import EvidenceFiles
-from sickbay.store.records import StoreRecords
-from sickbay.store.safety import StoreSafety
 from temporalio.client import Client
 
 from activities.checks import CheckActivities
@@ -31,13 +22,22 @@ from activities.scoring import ScoringActivities
 from activities.treatment import TreatmentActivities
 from sickbay.adapters.exporter_pages import ExporterPages
 from sickbay.adapters.journal_gateway import JournalGateway
+from sickbay.adapters.local_pager import LocalPager
+from sickbay.adapters.local_tickets import LocalTickets
+from sickbay.adapters.node_control import NvidiaNodeControl
 from sickbay.adapters.node_signals import NodeSignals
+from sickbay.adapters.operation_journal import SqliteJournal
+from sickbay.adapters.simulated_scheduler import SimulatedScheduler
+from sickbay.adapters.tool_checks import ToolCheckRunner
 from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.settings import Settings
+from sickbay.store.evidence import EvidenceFiles
+from sickbay.store.records import StoreRecords
+from sickbay.store.safety import StoreSafety
 from workers.process import utc_now
 
 SCORING_HEARTBEAT_S = 15.0
@@ -97,6 +97,7 @@ async def control_activities(
         LocalTickets(records, clock=utc_now),
         pager=LocalPager(records, clock=utc_now),
         inventory=records,
+        safety=safety,
     )
     scoring = ScoringActivities(
         _signals(out, [n.id for n in nodes]),
@@ -136,7 +137,10 @@ def node_activities(
     checks = CheckActivities(
         ToolCheckRunner(env=env),
         control=control,
-        evidence=EvidenceFiles(settings.evidence_dir.resolve()),
+        evidence=EvidenceFiles(
+            settings.evidence_dir.resolve(),
+            index=lambda ref: records.index_evidence(ref, at=utc_now()),
+        ),
         safety=safety,
         inventory=records,
     )

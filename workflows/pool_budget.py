@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -154,13 +154,13 @@ class PoolBudget:
         self.pending.extend(decisions)
         self.dirty = True
 
-    def _release(self, repair_id: str, *, why: str) -> None:
+    def _release(self, repair_id: str, *, why: str, closed_at: datetime | None = None) -> None:
         held = {p.repair_id: p.node for p in self.state.permits}
         waiting = {a.repair_id: a.node for a in self.state.queue}
         node = held.get(repair_id) or waiting.get(repair_id)
         if node:
             self._book(repair_id, node, "released", detail=why)
-        self._take(budget.release(self.state, repair_id))
+        self._take(budget.release(self.state, repair_id, closed_at=closed_at))
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -189,7 +189,8 @@ class PoolBudget:
     @workflow.signal(name="release_permit")
     def release_permit(self, message: PermitReleased) -> None:
         """A repair gives its permit or its place back."""
-        self._release(message.repair_id, why="given back")
+        closed_at = workflow.now() if message.closed else None
+        self._release(message.repair_id, why="given back", closed_at=closed_at)
 
     @workflow.signal(name="ask_withhold")
     def ask_withhold(self, message: WithholdAsk) -> None:

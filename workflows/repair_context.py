@@ -177,8 +177,17 @@ class RepairContext:
         node = self.state.node.id
         self.show(f"approval of {verb}")
         text = f"{verb} of {node} waits for approval: `sickbay approve {node} --by NAME`"
-        await self.page("approve", text, urgent=False)
-        await workflow.wait_condition(lambda: self.approved_by is not None)
+        reminders = 0
+        while self.approved_by is None:
+            await self.page(f"approve/{reminders}", text, urgent=False)
+            reminders += 1
+            try:
+                await workflow.wait_condition(
+                    lambda: self.approved_by is not None,
+                    timeout=timedelta(seconds=self.policy.human_reminder_s),
+                )
+            except TimeoutError:
+                continue
         self.show("")
 
     async def page(self, what: str, summary: str, *, detail: str = "", urgent: bool = True) -> None:

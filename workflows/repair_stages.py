@@ -8,8 +8,6 @@ from temporalio import exceptions, workflow
 from temporalio.exceptions import ActivityError, TimeoutType
 
 with workflow.unsafe.imports_passed_through():
-    from sickbay.readers.parts import slot_of
-
     from activities.checks import CheckActivities
     from activities.drain import DrainActivities
     from activities.gate import GateActivities
@@ -35,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.proof import CheckName, SuiteResult, suite_for
     from sickbay.domain.reading import Finding, FindingKind, Verdict
     from sickbay.domain.repair import LADDER, StageOutcome, Suspect, suspect
+    from sickbay.readers.parts import slot_of
     from workflows.options import local, on_node, remote
     from workflows.repair_context import Done, RepairContext
 
@@ -69,14 +68,17 @@ class RepairStages:
                 c.set(permit=True)
             if await self._recovered():
                 return await self._withdraw()
+        # Set before the call: an order that interrupts it must still find our hold to take away.
+        c.set(gate_closed=True)
         result = await c.act("close_gate", self._close_gate)
+        if not result.ok:
+            c.set(gate_closed=False)
         if result.withheld is not None:
             await self.release_permit()
             return Done(StageOutcome.OBSERVED, "observe mode: would have closed the gate")
         if not result.ok:
             await asyncio.sleep(c.policy.inconclusive_wait_s)
             return Done(StageOutcome.FAILED, f"gate not closed: {result.effect.detail}")
-        c.set(gate_closed=True)
         return Done(StageOutcome.GRANTED, operation_id=c.operation("close_gate"))
 
     def _is_fresh(self, fault: Fault) -> bool:
@@ -139,7 +141,7 @@ class RepairStages:
         s = self.c.state
         await workflow.execute_local_activity_method(
             PermitActivities.release_permit,
-            args=[s.node.pool, PermitReleased(repair_id=s.repair_id)],
+            args=[s.node.pool, PermitReleased(s.repair_id, closed=s.gate_closed)],
             **local("release_permit"),
         )
         self.c.set(permit=False)

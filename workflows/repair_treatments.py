@@ -21,7 +21,9 @@ with workflow.unsafe.imports_passed_through():
         Outcome,
         StepRequest,
         StepResult,
+        TicketAnswer,
         TicketDraft,
+        TicketRequest,
         TreatmentRequest,
     )
     from sickbay.domain.node import Node, Part, Treatment
@@ -138,7 +140,10 @@ class RepairTreatments:
     async def swap(self) -> Done:
         """One ticket; wait for the technician; believe a swap only when the machine shows it."""
         c = self.c
-        await self._open_ticket()
+        answer = await c.act("ticket", self._open_ticket)
+        if answer.ticket is None:
+            return Done(StageOutcome.OBSERVED, f"ticket withheld by {answer.withheld}")
+        c.set(ticket=answer.ticket)
         c.show(f"the technician: ticket {c.state.ticket}")
         await c.record()
         while True:
@@ -159,9 +164,8 @@ class RepairTreatments:
             if done is not None:
                 return done
 
-    async def _open_ticket(self) -> None:
-        c = self.c
-        s = c.state
+    async def _open_ticket(self, step: StepRequest) -> TicketAnswer:
+        s = self.c.state
         part = self._part()
         slot = part.slot if part else "the node"
         tried = ", ".join(f"{v.stage} {v.outcome}" for v in s.steps)
@@ -178,10 +182,9 @@ class RepairTreatments:
             body=f"Replace {slot} of {s.node.id} in {s.node.rack}. So far: {tried}.",
             repair_id=s.repair_id,
         )
-        ticket = await workflow.execute_local_activity_method(
-            PeopleActivities.open_ticket, draft, **local("open_ticket")
+        return await workflow.execute_local_activity_method(
+            PeopleActivities.open_ticket, TicketRequest(step, draft), **local("open_ticket")
         )
-        c.set(ticket=ticket)
 
     async def _next_report(self) -> Report:
         """The next report, with reminders on the ticket and one page when it takes too long."""

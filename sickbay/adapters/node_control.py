@@ -7,6 +7,7 @@ gone without one leaves the outcome to be read off the machine.
 
 import asyncio
 import hashlib
+import math
 import os
 import subprocess
 import time
@@ -25,10 +26,20 @@ from sickbay.tool_process import run_tool
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 FACTS_DEADLINE_S = 30.0
 STARTING_S = 5.0
-# $1 is the stem of the state files, the rest is the act.
-_SUPERVISOR = (
-    'stem="$1"; shift; echo $$ >"$stem.pid"; "$@" >"$stem.out" 2>&1; '
-    'echo $? >"$stem.rc.new"; mv "$stem.rc.new" "$stem.rc"'
+_GONE = "the act's supervisor is gone without an exit status"
+# $1 is the stem of the state files, the rest is the act. The status appears whole or not at all.
+_BEGIN = 'stem="$1"; shift; echo $$ >"$stem.pid"; '
+_FINISH = 'echo $rc >"$stem.rc.new"; mv "$stem.rc.new" "$stem.rc"'
+_PLAIN = _BEGIN + '"$@" >"$stem.out" 2>&1; rc=$?; ' + _FINISH
+# Persistence mode is a client of the GPU and blocks the reset. It is allowed to fail, and is
+# switched on again only where it was on.
+_RESET = (
+    _BEGIN
+    + '"$1" -pm 0 -i "$2" >"$stem.pm" 2>&1; off=$?; '
+    + '"$1" --gpu-reset -i "$2" >"$stem.out" 2>&1; rc=$?; '
+    + 'if [ $off -eq 0 ] && ! grep -qi already "$stem.pm"; then '
+    + '"$1" -pm 1 -i "$2" >>"$stem.pm" 2>&1; fi; '
+    + _FINISH
 )
 
 
@@ -73,21 +84,31 @@ class NvidiaNodeControl:
     async def start(self, treatment: Treatment, *, part: Part | None, operation_id: str) -> None:
         """Start the act once per operation id; an act that was started is never started again."""
         stem = self._stem(operation_id)
-        argv = _command(treatment, part)
-        if argv is None:
+        if not _available(treatment, part) or stem.with_suffix(".started").exists():
             return
-        try:
-            with stem.with_suffix(".started").open("x", encoding="ascii") as marker:
-                marker.write(operation_id)
-                marker.flush()
-                os.fsync(marker.fileno())
-        except FileExistsError:
-            return
-        await asyncio.to_thread(self._supervise, stem, argv)
+        if treatment is Treatment.RESET and part is not None:
+            script, argv = _RESET, ["nvidia-smi", await self._target(part)]
+        else:
+            script, argv = _PLAIN, ["systemctl", "reboot"]
+        if _mark_started(stem, operation_id):
+            await asyncio.to_thread(self._supervise, script, stem, argv)
 
-    def _supervise(self, stem: Path, argv: list[str]) -> None:
+    async def _target(self, part: Part) -> str:
+        """How the driver knows this part now: bus ids drift over boots, the UUID does not.
+
+        When another part answers in its place, the UUID is given and the driver refuses it.
+        """
+        run = await run_tool(["nvidia-smi", "-q", "-x"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        seen = nvidia_smi.read_parts(run.text)
+        same = next((p for p in seen if p.uuid == part.uuid and p.bus_id), None)
+        if same is not None:
+            return same.bus_id
+        taken = any(p.bus_id == bus_id(part.bus_id) for p in seen)
+        return part.uuid if taken or not part.bus_id else part.bus_id
+
+    def _supervise(self, script: str, stem: Path, argv: list[str]) -> None:
         subprocess.Popen(
-            ["/bin/sh", "-c", _SUPERVISOR, "sickbay-act", str(stem), *argv],
+            ["/bin/sh", "-c", script, "sickbay-act", str(stem), *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -99,30 +120,29 @@ class NvidiaNodeControl:
         self, treatment: Treatment, *, part: Part | None, operation_id: str, boot_id_before: str
     ) -> Effect | None:
         """None while the act runs, else its outcome as the machine shows it."""
-        if _command(treatment, part) is None:
+        if not _available(treatment, part):
             return Effect(Outcome.PERMANENT, f"{treatment} is not available on this node")
         stem = self._stem(operation_id)
         if treatment is Treatment.REBOOT:
             return await self._reboot_progress(stem, boot_id_before)
+        # Asked in this order: a status written in between is then seen.
+        running = self._supervised(stem)
         code = _exit_code(stem)
         if code is not None:
             text = stem.with_suffix(".out").read_text(encoding="utf-8", errors="replace")
             return nvidia_smi.read_reset(text, exit_code=code)
-        if self._supervised(stem):
-            return None
-        return Effect(Outcome.AMBIGUOUS, "the act's supervisor is gone without an exit status")
+        return None if running else Effect(Outcome.AMBIGUOUS, _GONE)
 
     async def _reboot_progress(self, stem: Path, boot_id_before: str) -> Effect | None:
         """Rebooted once the boot id is another one and the node's tools answer again."""
         if await self.boot_id() != boot_id_before:
             await self.facts_or_tools()
             return Effect(Outcome.SUCCEEDED, "rebooted")
+        running = self._supervised(stem)
         code = _exit_code(stem)
         if code not in {None, 0}:
             return Effect(Outcome.PERMANENT, f"refused: the reboot command ended with {code}")
-        if code is None and not self._supervised(stem):
-            return Effect(Outcome.AMBIGUOUS, "the act's supervisor is gone without an exit status")
-        return None
+        return Effect(Outcome.AMBIGUOUS, _GONE) if code is None and not running else None
 
     async def facts_or_tools(self) -> None:
         """Raises `NodeUnreadable` while the driver does not answer at all."""
@@ -138,8 +158,7 @@ class NvidiaNodeControl:
         try:
             pid = int(stem.with_suffix(".pid").read_text(encoding="ascii"))
         except (OSError, ValueError):
-            began = stem.with_suffix(".started").stat().st_mtime
-            return time.time() - began < STARTING_S
+            return _age_s(stem.with_suffix(".started")) < STARTING_S
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -147,13 +166,34 @@ class NvidiaNodeControl:
         return str(stem).encode() in words
 
 
-def _command(treatment: Treatment, part: Part | None) -> list[str] | None:
-    if treatment is Treatment.REBOOT:
-        return ["systemctl", "reboot"]
-    if treatment is Treatment.RESET and part is not None:
-        # Never without -i: that would reset every GPU of the node.
-        return ["nvidia-smi", "--gpu-reset", "-i", part.bus_id or part.uuid]
-    return None
+def _available(treatment: Treatment, part: Part | None) -> bool:
+    """A reset without a part would reset every GPU of the node: it is not to be had."""
+    return treatment is Treatment.REBOOT or (treatment is Treatment.RESET and part is not None)
+
+
+def _mark_started(stem: Path, operation_id: str) -> bool:
+    """Whether this call is the one that starts the act; durable before it starts."""
+    try:
+        with stem.with_suffix(".started").open("x", encoding="utf-8") as marker:
+            marker.write(operation_id)
+            marker.flush()
+            os.fsync(marker.fileno())
+    except FileExistsError:
+        return False
+    folder = os.open(stem.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def _age_s(path: Path) -> float:
+    """Seconds since a file was written, infinite when it is not there."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return math.inf
 
 
 def _exit_code(stem: Path) -> int | None:

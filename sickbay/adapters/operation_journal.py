@@ -56,12 +56,14 @@ class SqliteJournal:
         return known
 
     def finish(self, operation_id: str, *, effect: Effect) -> None:
-        """Record the outcome."""
+        """Record the outcome of an operation that began here. Raises `LookupError` otherwise."""
         with self._open() as db:
-            db.execute(
+            done = db.execute(
                 "update operations set outcome = ?, detail = ? where operation_id = ?",
                 (str(effect.outcome), effect.detail, operation_id),
             )
+        if done.rowcount != 1:
+            raise LookupError(f"{operation_id} never began here")
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -1,6 +1,7 @@
 """The scheduler of the simulated fleet, behind the Scheduler port.
 
-Reads before it acts and touches only the mark it is given.
+Touches only the mark it is given. A request that was never sent is transient; one that was sent
+and not answered is ambiguous, because it may have taken effect.
 """
 
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import httpx
 
 from sickbay.contracts.steps import DrainResult, DrainState, Effect, Outcome
+from sickbay.domain.gate import is_ours
+from sickbay.errors import Unreachable
 
 
 class SimulatedScheduler:
@@ -30,23 +33,35 @@ class SimulatedScheduler:
         return await self._post(node, "evict", {"mark": mark, "reason": reason})
 
     async def drain_state(self, node: str) -> DrainResult:
-        """Drained only when a mark stands, no job runs and the answer is whole."""
+        """Drained only when a mark of ours stands, no job runs and the answer is whole."""
         try:
             row = await self._row(node)
             jobs = tuple(str(job["id"]) for job in row["jobs"])
-            marked = bool(row["marks"])
+            ours = any(is_ours(str(m["mark"])) for m in row["marks"])
+            whole = row["node"] == node
         except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
             return DrainResult(DrainState.UNKNOWN, detail=f"scheduler: {error!r}")
+        if not whole:
+            return DrainResult(DrainState.UNKNOWN, detail="the answer is about another node")
         if jobs:
             return DrainResult(DrainState.DRAINING, blocking=jobs)
-        if not marked:
-            return DrainResult(DrainState.UNKNOWN, detail="no mark stands on the node")
+        if not ours:
+            return DrainResult(DrainState.UNKNOWN, detail="no mark of ours stands on the node")
         return DrainResult(DrainState.DRAINED)
 
     async def marks(self, node: str) -> tuple[tuple[str, str], ...]:
-        """All marks on the node, ours and others'. Raises what HTTP raises."""
-        row = await self._row(node)
-        return tuple((str(m["mark"]), str(m["reason"])) for m in row["marks"])
+        """All marks on the node, ours and others'.
+
+        Raises:
+            Unreachable: the scheduler gives no whole answer.
+        """
+        try:
+            row = await self._row(node)
+            return tuple((str(m["mark"]), str(m["reason"])) for m in row["marks"])
+        except (httpx.HTTPError, KeyError, TypeError, ValueError) as error:
+            raise Unreachable(
+                f"scheduler: the marks of {node} cannot be read: {error!r}"
+            ) from error
 
     async def _row(self, node: str) -> dict[str, Any]:
         answer = await self._client.get(f"{self._base}/{node}")
@@ -58,7 +73,7 @@ class SimulatedScheduler:
     ) -> Effect:
         try:
             answer = await self._client.post(f"{self._base}/{node}/{verb}", json=body)
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return Effect(Outcome.TRANSIENT, f"scheduler: {error!r}")
         except httpx.HTTPError as error:
             return Effect(Outcome.AMBIGUOUS, f"scheduler: {error!r}")

@@ -1,15 +1,34 @@
 """Runs the checks of a suite with the node's own tools, behind the CheckRunner port."""
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sickbay.domain.node import Node
+from sickbay.domain.node import Node, PartKind, Severity
 from sickbay.domain.proof import Check, CheckName
 from sickbay.domain.reading import FindingKind, Reading, Verdict
 from sickbay.ports import CheckOutput
 from sickbay.readers import dcgm_diag, dcgm_health, nvidia_smi
-from sickbay.readers.documents import digest
+from sickbay.readers.conclusion import conclude, tool_finding
+from sickbay.readers.parts import bus_id
 from sickbay.tool_process import ToolRun, run_tool
+
+# Level that contains each test (NVIDIA's `dcgmi diag` page). Before DCGM 4 `software` is no name of
+# a test, and the tests that are missing here do not exist.
+_LEVEL_OF = {
+    "software": 1,
+    "memory": 2,
+    "pcie": 2,
+    "diagnostic": 3,
+    "memory_bandwidth": 3,
+    "targeted_stress": 3,
+    "targeted_power": 3,
+    "memtest": 4,
+    "pulse_test": 4,
+}
+_LAST_WITH_LEVELS = 3
+_VERSION = re.compile(r"version:?\s*(\d+)\.", re.IGNORECASE)
 
 
 class ToolCheckRunner:
@@ -28,40 +47,66 @@ class ToolCheckRunner:
 
     async def run(self, check: Check, *, node: Node, deadline_s: float) -> CheckOutput:
         """Run one check to its end or its deadline."""
+        ends_at = time.monotonic() + deadline_s
         match check.name:
             case CheckName.GPU_STATE:
-                run = await self._tool([self._smi, "-q", "-x"], deadline_s)
+                run = await self._tool([self._smi, "-q", "-x"], ends_at)
                 reading = nvidia_smi.read_state(
                     run.text, exit_code=run.exit_code, expected=node.parts
                 )
             case CheckName.NVLINK_STATE:
-                run = await self._tool([self._smi, "nvlink", "-s"], deadline_s)
-                reading = nvidia_smi.read_nvlink(run.text, exit_code=run.exit_code)
+                run = await self._tool([self._smi, "nvlink", "-s"], ends_at)
+                reading = nvidia_smi.read_nvlink(
+                    run.text, exit_code=run.exit_code, gpus=_gpus(node)
+                )
             case CheckName.DCGM_HEALTH:
-                run = await self._health(deadline_s)
+                run = await self._health(ends_at)
                 reading = _states_only(dcgm_health.read(run.text, exit_code=run.exit_code))
             case CheckName.DCGM_DIAG:
-                run = await self._tool(
-                    [self._dcgmi, "diag", "-r", ",".join(check.tests), "-j"], deadline_s
+                run = await self._tool(await self._diag(check.tests, ends_at), ends_at)
+                reading = dcgm_diag.read(
+                    run.text,
+                    exit_code=run.exit_code,
+                    wanted=check.tests,
+                    gpus=_gpus(node),
+                    bus_ids={p.serial: bus_id(p.bus_id) or p.uuid for p in node.parts if p.serial},
                 )
-                reading = dcgm_diag.read(run.text, exit_code=run.exit_code)
         if run.exit_code is None:
-            reading = Reading(
-                reading.tool, Verdict.INCONCLUSIVE, why=run.why, digest=digest(run.text)
-            )
+            reading = _no_answer(reading.tool, run)
         raw = run.text or run.why
         return CheckOutput(reading, raw=raw.encode("utf-8", errors="replace"))
 
-    async def _health(self, deadline_s: float) -> ToolRun:
+    async def _health(self, ends_at: float) -> ToolRun:
         """The watch's report; a watch that is off is switched on first."""
-        run = await self._tool([self._dcgmi, "health", "-c", "-j"], deadline_s)
+        run = await self._tool([self._dcgmi, "health", "-c", "-j"], ends_at)
         if not dcgm_health.watches_are_off(run.text):
             return run
-        await self._tool([self._dcgmi, "health", "-s", "a"], deadline_s)
-        return await self._tool([self._dcgmi, "health", "-c", "-j"], deadline_s)
+        await self._tool([self._dcgmi, "health", "-s", "a"], ends_at)
+        return await self._tool([self._dcgmi, "health", "-c", "-j"], ends_at)
 
-    async def _tool(self, argv: Sequence[str], deadline_s: float) -> ToolRun:
-        return await run_tool(argv, env=self._env, deadline_s=deadline_s)
+    async def _diag(self, tests: Sequence[str], ends_at: float) -> list[str]:
+        """The command line for these tests, by name or, before DCGM 4, by level."""
+        run = await self._tool([self._dcgmi, "--version"], ends_at)
+        version = _VERSION.search(run.text)
+        names = ",".join(tests) or "1"
+        if version and int(version[1]) <= _LAST_WITH_LEVELS:
+            names = str(max((_LEVEL_OF.get(test, 1) for test in tests), default=1))
+        return [self._dcgmi, "diag", "-r", names, "-j"]
+
+    async def _tool(self, argv: Sequence[str], ends_at: float) -> ToolRun:
+        left_s = max(0.0, ends_at - time.monotonic())
+        return await run_tool(argv, env=self._env, deadline_s=left_s)
+
+
+def _gpus(node: Node) -> int | None:
+    """GPUs on record, None when none is."""
+    return sum(p.kind is PartKind.GPU for p in node.parts) or None
+
+
+def _no_answer(tool: str, run: ToolRun) -> Reading:
+    """A tool that did not end by itself: what it printed so far is no verdict."""
+    reason = "tool_not_installed" if run.missing else "timeout"
+    return conclude(tool, run.text, [tool_finding(reason, run.why)], passed=None)
 
 
 def _states_only(reading: Reading) -> Reading:
@@ -74,8 +119,16 @@ def _states_only(reading: Reading) -> Reading:
     if not events or reading.verdict is not Verdict.FAIL:
         return reading
     kept = tuple(f for f in reading.findings if f not in events)
-    noted = tuple(replace(f, kind=FindingKind.TOOL, treatment=None) for f in events)
+    noted = tuple(
+        replace(f, kind=FindingKind.TOOL, treatment=None, severity=Severity.INFO) for f in events
+    )
+    findings = (*kept, *noted)
     if any(f.kind is FindingKind.HARDWARE for f in kept):
-        return replace(reading, findings=(*kept, *noted))
-    why = f"only past events in the watch's samples: {', '.join(f.reason for f in events)}"
-    return replace(reading, verdict=Verdict.PASS, category=None, why=why, findings=(*kept, *noted))
+        return replace(reading, findings=findings)
+    doubts = [f for f in kept if f.kind is FindingKind.TOOL and f.severity is not Severity.INFO]
+    if doubts:
+        verdict, why = Verdict.INCONCLUSIVE, f"{doubts[0].reason}: {doubts[0].detail}"
+    else:
+        past = ", ".join(f.reason for f in events)
+        verdict, why = Verdict.PASS, f"only past events in the watch's samples: {past}"
+    return replace(reading, verdict=verdict, category=None, why=why, findings=findings)

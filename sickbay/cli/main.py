@@ -4,13 +4,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import click
 import typer
 
 from sickbay.cli import fleet, messages, reports, switches, up
-from sickbay.cli.output import EXIT_USAGE, report_error
+from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
+
+# Typer carries its own click; its base of all usage errors is reached through a public one.
+_ClickError: type[Exception] = next(
+    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="sickbay",
@@ -61,19 +65,23 @@ def invoke(args: list[str]) -> int:
     as_json = "--json" in args
     try:
         result = app(args, standalone_mode=False, prog_name="sickbay")
-    except click.exceptions.Abort:
-        return 130
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return EXIT_USAGE
-    except click.UsageError as error:
-        field = getattr(getattr(error, "param", None), "name", None)
-        return report_error(
-            UsageError(error.format_message(), field=field, remedy="see --help"), as_json=as_json
-        )
+    except typer.Abort:
+        return EXIT_INTERRUPTED
     except SickbayError as error:
         return report_error(error, as_json=as_json)
+    except _ClickError as error:
+        return _usage(error, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _usage(error: Exception, *, as_json: bool) -> int:
+    """Report what Typer found wrong with the arguments."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(f"{error}\n")
+        return EXIT_USAGE
+    field = getattr(getattr(error, "param", None), "name", None)
+    message = error.format_message()  # type: ignore[attr-defined]
+    return report_error(UsageError(message, field=field, remedy="see --help"), as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,8 @@ def temporal_server(
 
 def module(name: str, *args: str, log: Path, label: str | None = None) -> Child:
     """A child that runs one of our own modules with this interpreter."""
-    return Child(label or name, [sys.executable, "-m", name, *args], log=log)
+    # -P: a folder of that name in the user's directory must not be run instead of ours.
+    return Child(label or name, [sys.executable, "-P", "-m", name, *args], log=log)
 
 
 def exit_now(code: int) -> None:

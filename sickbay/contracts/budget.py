@@ -42,9 +42,13 @@ class GateClosed:
 
 @dataclass(frozen=True)
 class PermitReleased:
-    """The repair no longer needs its permit or its place in the queue."""
+    """The repair no longer needs its permit or its place in the queue.
+
+    `closed`: a gate was, or may have been, closed under it, so the closure stays in the window.
+    """
 
     repair_id: str
+    closed: bool = False
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,22 @@ class TicketDraft:
 
 
 @dataclass(frozen=True)
+class TicketRequest:
+    """Ask people for work on a part, where the safety switches let us."""
+
+    step: StepRequest
+    draft: TicketDraft
+
+
+@dataclass(frozen=True)
+class TicketAnswer:
+    """The ticket's id, or the switch that withheld it."""
+
+    ticket: str | None
+    withheld: Permission | None = None
+
+
+@dataclass(frozen=True)
 class PageDraft:
     """An urgent call. The same `key` is one page, however often it is asked."""
 

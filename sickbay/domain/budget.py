@@ -39,8 +39,21 @@ def ask(state: BudgetState, request: Ask) -> BudgetState:
     )
 
 
-def release(state: BudgetState, repair_id: str) -> tuple[BudgetState, tuple[Decision, ...]]:
-    """Give back a permit or a place; a closure that truly happened stays in the window."""
+def release(
+    state: BudgetState, repair_id: str, *, closed_at: datetime | None = None
+) -> tuple[BudgetState, tuple[Decision, ...]]:
+    """Give back a permit or a place; a closure that happened stays in the window.
+
+    `closed_at` is given when a gate may have been closed without having been told.
+    """
+    if closed_at is not None:
+        state = replace(
+            state,
+            spent=tuple(
+                replace(s, closed_at=s.closed_at or closed_at) if s.repair_id == repair_id else s
+                for s in state.spent
+            ),
+        )
     ended = [w for w in state.withheld if w.repair_id == repair_id]
     left = replace(
         state,

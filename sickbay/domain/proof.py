@@ -106,8 +106,10 @@ def suite_verdict(results: Sequence[CheckResult]) -> Verdict:
     return Verdict.PASS if verdicts == {Verdict.PASS} else Verdict.INCONCLUSIVE
 
 
-def passes_owed(*, treatment: Treatment | None, confirmed: bool, policy_passes: int) -> int:
+def passes_owed(*, treatment: Treatment | None, confirmed: bool | None, policy_passes: int) -> int:
     """Passes in a row that end a quarantine: never zero, two after a swap whatever the policy."""
-    if treatment is None and not confirmed:
+    if treatment is None and confirmed is False:
         return 1
+    if confirmed is None:
+        return 2
     return 2 if treatment is Treatment.SWAP else max(1, min(2, policy_passes))

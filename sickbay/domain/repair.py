@@ -205,7 +205,7 @@ class Progress:
         """Passes in a row that end this quarantine."""
         return passes_owed(
             treatment=Treatment.SWAP if self.swapped else self.last_treatment,
-            confirmed=bool(self.confirmed),
+            confirmed=self.confirmed,
             policy_passes=limits.proof_passes,
         )
 
@@ -261,7 +261,7 @@ def count(progress: Progress, outcome: StageOutcome) -> Progress:
         case Stage.PROVE, StageOutcome.FAILED:
             return replace(p, passes=0, failed_suites=p.failed_suites + 1, confirmed=True)
         case Stage.DIAGNOSE, StageOutcome.CONFIRMED:
-            return replace(p, confirmed=True, failed_suites=p.failed_suites + 1)
+            return replace(p, confirmed=True, passes=0, failed_suites=p.failed_suites + 1)
         case Stage.DIAGNOSE, StageOutcome.NOT_CONFIRMED:
             return replace(p, confirmed=bool(p.failed_suites))
         case _, StageOutcome.INCONCLUSIVE | StageOutcome.UNREACHABLE:

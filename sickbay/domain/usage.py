@@ -123,9 +123,7 @@ class _Timeline:
     @classmethod
     def of(cls, spans: Sequence[Span]) -> "_Timeline":
         """Resolve overlaps: the span that began last is on top of the heap."""
-        waiting = sorted(
-            (s for s in spans if s.end is None or s.start < s.end), key=lambda s: s.start
-        )
+        waiting = sorted(spans, key=lambda s: s.start)
         edges = sorted({s.start for s in waiting} | {s.end for s in waiting if s.end is not None})
         heap: list[tuple[float, int, int]] = []
         values: list[bool | Standing | None] = []

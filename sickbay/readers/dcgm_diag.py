@@ -13,7 +13,7 @@ from sickbay.readers import dcgm_answers
 from sickbay.readers.conclusion import conclude, tool_finding
 from sickbay.readers.dcgm_layouts import Diagnostic, Row, diagnostics, measurements
 from sickbay.readers.dcgm_meaning import SOFTWARE_TEST, finding_of
-from sickbay.readers.documents import json_documents
+from sickbay.readers.documents import json_documents, outside_documents
 
 TOOL = "dcgmi-diag"
 CONTRADICTION = "exit_code_contradicts_document"
@@ -58,7 +58,7 @@ def _judge(
 ) -> Reading:
     rows = tuple(_renamed(row, run, bus_ids) for run in runs for row in run.rows)
     findings = [f for row in rows for f in _findings(row)]
-    findings += dcgm_answers.of_text(_outside(text))
+    findings += dcgm_answers.of_text(outside_documents(text))
     findings += [tool_finding("runtime_error", r.runtime_error) for r in runs if r.runtime_error]
     findings += _not_tested(rows, wanted, gpus)
     findings += _by_exit(exit_code, rows, findings)
@@ -153,7 +153,9 @@ def _cut_off(text: str, exit_code: int | None) -> Reading:
     own = dcgm_answers.of_exit(exit_code)
     extra = [own] if own is not None and own.kind is FindingKind.TOOL else []
     cut = tool_finding("truncated", "the document has no end")
-    return conclude(TOOL, text, [cut, *extra, *dcgm_answers.of_text(_outside(text))], passed=None)
+    return conclude(
+        TOOL, text, [cut, *extra, *dcgm_answers.of_text(outside_documents(text))], passed=None
+    )
 
 
 def _from_text(text: str, exit_code: int | None, *, truncated: bool) -> Reading:
@@ -182,9 +184,3 @@ def _unbelieved(finding: Finding) -> Finding:
             finding, kind=FindingKind.TOOL, severity=Severity.WARNING, treatment=None, category=None
         )
     return finding
-
-
-def _outside(text: str) -> str:
-    """What is not a document: the text before the first and after the last brace."""
-    start, end = text.find("{"), text.rfind("}")
-    return text if start < 0 else f"{text[:start]}\n{text[end + 1 :] if end > start else ''}"

@@ -1,18 +1,23 @@
 """`dcgmi health -c -j`: incidents in the samples the watch still holds, and nothing more.
 
-`Healthy` says little; a document that is missing, or watches that are off, say nothing.
+`Healthy` says little and names no GPU; a document that is missing or cut off, or watches that are
+off, say nothing. An Xid in it is a past event, judged by the Xid itself.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sickbay.domain.node import Category, Severity, Treatment
-from sickbay.domain.reading import Finding, FindingKind, Reading, Verdict
-from sickbay.readers.documents import digest, json_documents
+from sickbay.domain.reading import Finding, FindingKind, Reading
+from sickbay.readers import dcgm_answers
+from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.documents import json_documents, outside_documents
+from sickbay.scoring.xid import XidGate, meaning_of
 
 TOOL = "dcgmi-health"
 
+_LEVELS = {"healthy", "warning", "failure"}
 _SYSTEMS = {
     "memory": Category.MEMORY,
     "nvlink": Category.INTERCONNECT,
@@ -25,39 +30,38 @@ _SYSTEMS = {
     "nvswitch": Category.FABRIC,
 }
 _XID = re.compile(r"\bxid\s+(\d+)", re.IGNORECASE)
-_SIGNS: tuple[tuple[str, str, Treatment | None], ...] = (
-    ("row remapping failure", "row_remap_failure", Treatment.SWAP),
-    ("remapping failure", "row_remap_failure", Treatment.SWAP),
-    ("pending row remap", "row_remap_pending", Treatment.RESET),
-    ("fallen off the bus", "gpu_lost", Treatment.REBOOT),
-    ("dbe has been detected", "ecc_uncorrectable", Treatment.RESET),
-    ("high rate of volatile sbe", "ecc_corrected_rate", None),
-    ("currently down", "nvlink_down", Treatment.RESET),
-    ("thermal violation", "thermal_violation", None),
-    ("imex", "imex_unhealthy", None),
+_SIGNS: tuple[tuple[str, str, Treatment | None, Category | None], ...] = (
+    (r"row remapping (has )?fail|remapping failure", "row_remap_failure", Treatment.SWAP, None),
+    (r"pending row remap|remappings? (is|are) pending", "row_remap_pending", Treatment.RESET, None),
+    (r"pending page retirement", "page_retirement_pending", Treatment.RESET, None),
+    (r"fallen off the bus|gpu is lost", "gpu_lost", Treatment.REBOOT, Category.COMPUTE),
+    (r"\bdbe\b|double[- ]bit", "ecc_uncorrectable", Treatment.RESET, None),
+    (r"high rate of .*sbe|single[- ]bit", "ecc_corrected_rate", None, None),
+    (r"link \d+ is (currently )?down", "nvlink_down", Treatment.RESET, None),
+    (r"thermal violation|thermal slowdown", "thermal_slowdown", None, Category.THERMAL),
 )
+_SIGN_PATTERNS = tuple((re.compile(p, re.IGNORECASE), r, t, c) for p, r, t, c in _SIGNS)
+# Unhealthy on every node that is no member of a multi-node NVLink domain.
+_IMEX = re.compile(r"\bimex\b", re.IGNORECASE)
 
 
 def read(text: str, *, exit_code: int | None) -> Reading:
     """What the output of `dcgmi health -c -j` means."""
     documents, truncated = json_documents(text)
     bodies = [d["body"] for d in documents if isinstance(d.get("body"), dict)]
-    overall = _overall(bodies[0]) if bodies else None
-    if overall is None or truncated:
-        return _silent(text)
-    findings = tuple(_findings(bodies[0]))
-    hardware = [f for f in findings if f.kind is FindingKind.HARDWARE]
-    if hardware:
-        worst = max(hardware, key=lambda f: f.severity.rank)
-        why = f"{worst.reason} on {worst.part}: {worst.detail}"
-        return Reading(TOOL, Verdict.FAIL, why, worst.category, findings, digest=digest(text))
-    if overall != "healthy":
-        why = f"{overall}, but no incident of a part is named"
-        return Reading(TOOL, Verdict.INCONCLUSIVE, why, findings=findings, digest=digest(text))
-    if exit_code not in {0, None}:
-        why = f"Healthy, but the exit status is {exit_code}"
-        return Reading(TOOL, Verdict.INCONCLUSIVE, why, digest=digest(text))
-    return Reading(TOOL, Verdict.PASS, "no incident in the watch's samples", digest=digest(text))
+    around = dcgm_answers.of_text(outside_documents(text))
+    if truncated:
+        around.append(tool_finding("truncated", "the document has no end"))
+    if len(bodies) != 1 or truncated:
+        return conclude(TOOL, text, around or [_no_document(text, bodies)], passed=None)
+    overall = _level(bodies[0].get("Overall Health"))
+    findings = [*_findings(bodies[0]), *around]
+    findings += _by_exit(exit_code)
+    if overall not in _LEVELS:
+        findings.append(tool_finding("no_document", "the overall health is missing"))
+    elif overall != "healthy" and not findings:
+        findings.append(tool_finding("incident_not_named", f"overall {overall}, no part is named"))
+    return conclude(TOOL, text, findings, passed="no incident in the watch's samples")
 
 
 def watches_are_off(text: str) -> bool:
@@ -65,23 +69,20 @@ def watches_are_off(text: str) -> bool:
     return "health watches not enabled" in text.lower()
 
 
-def _silent(text: str) -> Reading:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
-    engine = "host engine" in text.lower() or "unable to establish" in text.lower()
-    reason = "hostengine_unreachable" if engine else "tool_error"
-    finding = Finding(None, reason, Severity.WARNING, FindingKind.TOOL, detail=first[:300])
-    return Reading(
-        TOOL, Verdict.INCONCLUSIVE, first[:300], findings=(finding,), digest=digest(text)
-    )
+def _no_document(text: str, bodies: list[Any]) -> Finding:
+    if bodies:
+        return tool_finding("two_documents", f"{len(bodies)} documents in one output")
+    return tool_finding("no_document", first_line(text))
 
 
-def _overall(body: dict[str, Any]) -> str | None:
-    overall = body.get("Overall Health")
-    value = overall.get("value") if isinstance(overall, dict) else None
-    return str(value).strip().lower() if value else None
+def _by_exit(exit_code: int | None) -> list[Finding]:
+    if exit_code in {0, None}:
+        return []
+    own = dcgm_answers.of_exit(exit_code)
+    return [own or tool_finding("exit_code_contradicts_document", f"exit status {exit_code}")]
 
 
-def _findings(body: dict[str, Any]) -> Iterator[Finding]:
+def _findings(body: Mapping[str, Any]) -> Iterator[Finding]:
     for group, entities in body.items():
         if group == "Overall Health" or not isinstance(entities, dict):
             continue
@@ -89,43 +90,59 @@ def _findings(body: dict[str, Any]) -> Iterator[Finding]:
             part = entity if group.upper() == "GPU" else f"{group.lower()}{entity}"
             for _, errors in _children(found):
                 for system, incident in _children(errors):
-                    yield from _incidents(part, system, incident)
+                    level = _level(incident) or _level(found) or "warning"
+                    yield from _incidents(part, system, incident, level=level)
 
 
-def _incidents(part: str, system: str, incident: dict[str, Any]) -> Iterator[Finding]:
-    value = str(incident.get("value", "")).strip().lower()
-    if value not in {"warning", "failure"}:
+def _incidents(
+    part: str, system: str, incident: Mapping[str, Any], *, level: str
+) -> Iterator[Finding]:
+    if level == "healthy":
         return
-    texts = incident.get("overflow") or incident.get("errors") or [system]
-    listed = texts if isinstance(texts, list) else [texts]
-    for text in map(str, listed):
-        yield _finding(part, system, text, failure=value == "failure")
+    overflow = incident.get("overflow") or incident.get("errors") or []
+    listed = overflow if isinstance(overflow, list) else [overflow]
+    texts = [str(t) for t in (incident.get("value"), *listed) if t]
+    told = [t for t in texts if t.strip().lower() not in _LEVELS]
+    for text in told or [f"{system} says {level}"]:
+        yield _finding(part, system, text, failure=level == "failure")
 
 
 def _finding(part: str, system: str, text: str, *, failure: bool) -> Finding:
-    reason, treatment = _named(text)
-    category = _SYSTEMS.get(system.split(maxsplit=1)[0].lower() if system else "", Category.HOST)
-    configuration = reason == "imex_unhealthy"
-    return Finding(
-        part=part,
-        reason=reason,
-        severity=Severity.CRITICAL if failure and not configuration else Severity.MAJOR,
-        kind=FindingKind.CONFIGURATION if configuration else FindingKind.HARDWARE,
-        treatment=None if configuration else treatment,
-        category=category,
-        detail=f"{system}: {text}"[:300],
-    )
-
-
-def _named(text: str) -> tuple[str, Treatment | None]:
-    lowered = text.lower()
+    detail = f"{system}: {' '.join(text.split())}"[:300]
     xid = _XID.search(text)
     if xid:
-        return f"xid_{xid[1]}", None
-    for sign, reason, treatment in _SIGNS:
-        if sign in lowered:
-            return reason, treatment
-    return "health_incident", None
+        return _event(part, int(xid[1]), detail)
+    if _IMEX.search(text):
+        return Finding(
+            part, "imex_unhealthy", Severity.INFO, FindingKind.CONFIGURATION, detail=detail
+        )
+    family = _SYSTEMS.get(system.split(maxsplit=1)[0].lower() if system else "", Category.HOST)
+    known = next(((r, t, c) for p, r, t, c in _SIGN_PATTERNS if p.search(text)), None)
+    if known is None and not failure:
+        return tool_finding("health_warning", detail, part)
+    reason, treatment, category = known or ("health_incident", None, None)
+    severity = Severity.CRITICAL if failure else Severity.MAJOR
+    kind = FindingKind.HARDWARE
+    return Finding(part, reason, severity, kind, treatment, category or family, detail)
+
+
+def _event(part: str, code: int, detail: str) -> Finding:
+    """An Xid among the samples: a cause blames the GPU, a job's own error does not."""
+    known = meaning_of(code)
+    reason = f"xid_{code}"
+    if known.gate is XidGate.FATAL:
+        kind = FindingKind.HARDWARE
+        return Finding(part, reason, known.severity, kind, known.treatment, known.category, detail)
+    application = known.gate is XidGate.APPLICATION
+    kind = FindingKind.APPLICATION if application else FindingKind.TOOL
+    return Finding(part, reason, Severity.INFO, kind, detail=detail)
+
+
+def _level(value: object) -> str:
+    """The level word of a node of the document, empty when there is none."""
+    found = value.get("value") if isinstance(value, dict) else None
+    word = str(found or "").strip().lower()
+    return word if word in _LEVELS else ""
 
 
 def _children(value: object) -> Iterator[tuple[str, dict[str, Any]]]:

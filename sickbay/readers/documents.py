@@ -34,3 +34,9 @@ def json_documents(text: str) -> tuple[list[dict[str, Any]], bool]:
 def _began_a_document(text: str) -> bool:
     """Whether this brace opens an object with a quoted key: not just a brace in a sentence."""
     return text[1:].lstrip().startswith('"')
+
+
+def outside_documents(text: str) -> str:
+    """What is not a document: the text before the first and after the last brace."""
+    start, end = text.find("{"), text.rfind("}")
+    return text if start < 0 else f"{text[:start]}\n{text[end + 1 :] if end > start else ''}"

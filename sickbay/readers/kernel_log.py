@@ -36,7 +36,7 @@ _ACTIONS: Mapping[int, Treatment | None] = {
     3: Treatment.RESET,
     4: Treatment.RESET,
     5: None,
-    6: Treatment.RESET,
+    6: Treatment.REBOOT,
     7: Treatment.REBOOT,
 }
 _CAUSED_BY = re.compile(r"caused by previous xid (\d+)", re.IGNORECASE)

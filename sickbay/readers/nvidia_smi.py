@@ -1,281 +1,283 @@
-"""`nvidia-smi`: the XML of `-q -x`, `nvlink -s`, and the answer of `--gpu-reset`.
+"""`nvidia-smi -q`, XML or text: the standing state of the GPUs, and which parts there are.
 
-Error text goes to standard output, most queries end when one GPU is lost, and many fields can say
-that they are no value.
+Counters of a lifetime are kept as numbers and never judged; what counts is what stands since the
+driver was loaded. A field that could not be read is no zero.
 """
 
-import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 
-from sickbay.contracts.steps import Effect, Outcome
 from sickbay.domain.node import Category, Part, PartKind, Severity, Treatment
-from sickbay.domain.reading import Finding, FindingKind, Reading, Verdict
-from sickbay.readers.documents import digest
+from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
+from sickbay.readers.conclusion import conclude, tool_finding
+from sickbay.readers.nvidia_smi_answers import TOOL, lost_finding, of_text, read_answer, read_reset
+from sickbay.readers.nvidia_smi_links import is_nvlink, read_nvlink
+from sickbay.readers.nvidia_smi_tree import GpuFields, StateLog, is_absent, is_unreadable, parse
 from sickbay.readers.parts import bus_id
 
-TOOL = "nvidia-smi"
+__all__ = ["TOOL", "read", "read_answer", "read_nvlink", "read_parts", "read_reset", "read_state"]
 
-_NO_VALUE = {"", "n/a", "[n/a]", "not supported", "[not supported]", "unknown error",
-             "[unknown error]", "err!", "[gpu requires reset]",
-             "requested functionality has been deprecated"}  # fmt: skip
-_LOST = re.compile(r"unable to determine the device handle for gpu\s*([0-9a-f:.]+)", re.IGNORECASE)
-_RECOVERY = {
-    "none": None,
-    "reset": Treatment.RESET,
-    "gpu reset": Treatment.RESET,
-    "drain and reset": Treatment.RESET,
-    "drain p2p": Treatment.RESET,
-    "bus reset": Treatment.REBOOT,
-    "reboot": Treatment.REBOOT,
-    "node reboot": Treatment.REBOOT,
-    "os reboot": Treatment.REBOOT,
-    "system reboot": Treatment.REBOOT,
+_RECOVERY: dict[str, tuple[str, Treatment | None]] = {
+    "reset": ("reset", Treatment.RESET),
+    "gpu reset": ("reset", Treatment.RESET),
+    "gpu reset required": ("reset", Treatment.RESET),
+    "pf flr": ("reset", Treatment.RESET),
+    "drain and reset": ("drain_and_reset", Treatment.RESET),
+    "drain p2p": ("drain_p2p", Treatment.RESET),
+    "bus reset": ("bus_reset", Treatment.REBOOT),
+    "reboot": ("reboot", Treatment.REBOOT),
+    "node reboot": ("reboot", Treatment.REBOOT),
+    "node reboot required": ("reboot", Treatment.REBOOT),
+    "os reboot": ("reboot", Treatment.REBOOT),
+    "system reboot": ("reboot", Treatment.REBOOT),
 }
+_FABRIC_BUSY = {"in progress", "not started"}
+_PENDING = ("remapped_rows/remapped_row_pending", "remapped_rows/pending")
+_FAILURE = ("remapped_rows/remapped_row_failure", "remapped_rows/remapping_failure_occurred")
+_VOLATILE = ("ecc_errors/volatile/", "ecc_errors/volatile_")
+_RETIRED = (
+    "retired_pages/pending_page_blacklist",
+    "retired_pages/pending_blacklist",
+    "retired_pages/pending_retirement",
+)
+_JUDGED = ("gpu_recovery_action", "remapped_rows/", "retired_pages/", "ecc_errors/", "fabric/")
+_MEASURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("temp_c", "C", ("temperature/gpu_temp", "temperature/gpu_current_temp")),
+    ("remapped_rows_correctable", "rows",
+     ("remapped_rows/remapped_row_corr", "remapped_rows/correctable_error")),
+    ("remapped_rows_uncorrectable", "rows",
+     ("remapped_rows/remapped_row_unc", "remapped_rows/uncorrectable_error")),
+    ("retired_pages_sbe", "pages",
+     ("retired_pages/single_bit_ecc",
+      "retired_pages/multiple_single_bit_retirement/retired_count")),
+    ("retired_pages_dbe", "pages",
+     ("retired_pages/double_bit_ecc", "retired_pages/double_bit_retirement/retired_count")),
+)  # fmt: skip
 
 
-def read_state(
-    text: str, *, exit_code: int | None, expected: Sequence[Part] | None = None
-) -> Reading:
-    """What `nvidia-smi -q -x` says of the GPUs' standing state.
+def read(text: str, *, exit_code: int | None, links_per_gpu: int | None = None) -> Reading:
+    """What any output of `nvidia-smi` means; which command printed it is seen from the text."""
+    if is_nvlink(text):
+        return read_nvlink(text, exit_code=exit_code, links_per_gpu=links_per_gpu)
+    log = parse(text)
+    if log is not None:
+        return read_state(text, exit_code=exit_code)
+    return read_answer(text, exit_code=exit_code)
 
-    With `expected` parts, a GPU that should be there and is not is lost.
+
+def read_state(text: str, *, exit_code: int | None, expected: Sequence[Part] = ()) -> Reading:
+    """What `nvidia-smi -q` says of the GPUs' standing state.
+
+    Args:
+        text: the XML of `-q -x`, or the text of `-q`.
+        exit_code: the exit status, None when it is not known.
+        expected: the parts on record; a GPU of them that is not shown is lost.
     """
-    lost = _lost_findings(text)
-    root = _document(text)
-    if root is None:
-        return _no_document(text, lost, exit_code)
-    gpus = root.findall("gpu")
-    if not gpus:
-        return _reading(Verdict.INCONCLUSIVE, "the document names no GPU", text)
-    findings = [*lost, *(f for gpu in gpus for f in _state_of(gpu))]
-    findings += _absent(gpus, expected or ())
-    unread = [f for f in findings if f.kind is FindingKind.TOOL]
-    hardware = [f for f in findings if f.kind is FindingKind.HARDWARE]
-    if hardware:
-        worst = max(hardware, key=lambda f: f.severity.rank)
-        why = f"{worst.reason} on {worst.part}: {worst.detail}"
-        return _reading(Verdict.FAIL, why, text, category=worst.category, findings=findings)
-    if exit_code not in {0, None}:
-        why = f"the exit status is {exit_code}"
-        return _reading(Verdict.INCONCLUSIVE, why, text, findings=findings)
-    if unread:
-        why = f"{unread[0].reason} on {unread[0].part}: {unread[0].detail}"
-        return _reading(Verdict.INCONCLUSIVE, why, text, findings=findings)
-    return _reading(Verdict.PASS, f"{len(gpus)} GPUs without a standing fault", text)
+    log = parse(text)
+    if log is None:
+        return read_answer(text, exit_code=exit_code, expected=expected)
+    findings = of_text(_outside(text))
+    if log.truncated:
+        findings.append(tool_finding("truncated", "the document has no end"))
+    findings += [f for gpu in log.gpus for f in _state_of(gpu)]
+    # A list that was cut off names no missing part.
+    findings += [] if log.truncated else _absent(log, expected)
+    findings += _doubts(log, exit_code)
+    return conclude(
+        TOOL,
+        text,
+        findings,
+        passed=f"{len(log.gpus)} GPUs without a standing fault" if log.gpus else None,
+        measurements=[m for gpu in log.gpus for m in _measurements(gpu)],
+    )
 
 
 def read_parts(text: str) -> tuple[Part, ...]:
     """The GPUs a `-q -x` document shows; a slot is not known to the tool and stays empty."""
-    root = _document(text)
-    if root is None:
-        return ()
+    log = parse(text)
     return tuple(
         Part(
             slot="",
             kind=PartKind.GPU,
-            uuid=_text(gpu, "uuid") or "",
-            serial=_text(gpu, "serial") or "",
-            bus_id=_bus(gpu) or "",
+            uuid=gpu.first("uuid", "gpu_uuid") or "",
+            serial=gpu.first("serial", "serial_number") or "",
+            bus_id=gpu.bus_id or "",
         )
-        for gpu in root.findall("gpu")
+        for gpu in (log.gpus if log else ())
     )
 
 
-def read_reset(text: str, *, exit_code: int | None) -> Effect:
-    """Whether a GPU reset took effect; refused is permanent, silence ambiguous."""
-    lowered = text.lower()
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
-    if "successfully reset" in lowered and exit_code == 0:
-        return Effect(Outcome.SUCCEEDED, "reset")
-    if "in use by another client" in lowered:
-        return Effect(Outcome.PERMANENT, "refused: the GPU is in use by another client")
-    if exit_code is None:
-        return Effect(Outcome.AMBIGUOUS, "the reset gave no answer")
-    return Effect(Outcome.PERMANENT, f"refused ({exit_code}): {first[:300]}")
+def _doubts(log: StateLog, exit_code: int | None) -> list[Finding]:
+    """What keeps a log without a fault from passing."""
+    found = []
+    if exit_code not in {0, None}:
+        found.append(tool_finding("exit_code_contradicts_document", f"exit status {exit_code}"))
+    if log.attached is not None and log.attached > len(log.gpus):
+        detail = f"{log.attached} GPUs are attached, {len(log.gpus)} are listed"
+        found.append(tool_finding("gpus_not_listed", detail))
+    silent = [g for g in log.gpus if not any(p.startswith(_JUDGED) for p in g.fields)]
+    found += [tool_finding("state_not_shown", "no field of its state", g.bus_id) for g in silent]
+    return found
 
 
-def read_nvlink(text: str, *, exit_code: int | None, links_per_gpu: int | None = None) -> Reading:
-    """What `nvidia-smi nvlink -s` says: links that are down on GPUs that have links."""
-    lost = _lost_findings(text)
-    links: dict[str, list[bool]] = {}
-    gpu = ""
-    for line in text.splitlines():
-        head = re.match(r"\s*GPU (\d+):", line)
-        link = re.match(r"\s*Link (\d+):\s*(.+?)\s*$", line)
-        if head:
-            gpu = head[1]
-            links[gpu] = []
-        elif link and gpu:
-            links[gpu].append("inactive" not in link[2].lower())
-    if lost:
-        return _reading(Verdict.FAIL, lost[0].detail, text, category=Category.HOST, findings=lost)
-    if not any(links.values()) or exit_code not in {0, None}:
-        return _reading(Verdict.INCONCLUSIVE, "no link state was printed", text)
-    down = {g: up.count(False) for g, up in links.items() if False in up}
-    if down and any(True in up for up in links.values()):
-        findings = [_link_down(g, count) for g, count in down.items()]
-        why = f"nvlink_down on GPU {', '.join(down)}"
-        return _reading(Verdict.FAIL, why, text, category=Category.INTERCONNECT, findings=findings)
-    if down:
-        return _reading(Verdict.INCONCLUSIVE, "every link of every GPU is inactive", text)
-    short = [g for g, up in links.items() if links_per_gpu and len(up) < links_per_gpu]
-    if short:
-        return _reading(Verdict.INCONCLUSIVE, f"GPU {short[0]} shows too few links", text)
-    return _reading(Verdict.PASS, "all links are up", text)
-
-
-def _link_down(gpu: str, count: int) -> Finding:
-    return Finding(
-        gpu,
-        "nvlink_down",
-        Severity.CRITICAL,
-        FindingKind.HARDWARE,
-        Treatment.RESET,
-        Category.INTERCONNECT,
-        detail=f"{count} links are inactive",
-    )
-
-
-def _document(text: str) -> ET.Element | None:
-    start, end = text.find("<nvidia_smi_log"), text.rfind("</nvidia_smi_log>")
-    if start < 0 or end < 0:
-        return None
-    try:
-        return ET.fromstring(text[start : end + len("</nvidia_smi_log>")])  # noqa: S314
-    except ET.ParseError:
-        return None
-
-
-def _no_document(text: str, lost: list[Finding], exit_code: int | None) -> Reading:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
-    if lost:
-        return _reading(Verdict.FAIL, first, text, category=Category.HOST, findings=lost)
-    mismatch = "driver/library version mismatch" in text.lower()
-    reason = "driver_library_mismatch" if mismatch else "tool_error"
-    finding = Finding(None, reason, Severity.WARNING, FindingKind.TOOL, detail=first[:300])
-    why = f"{first[:200]} (exit status {exit_code})"
-    return _reading(Verdict.INCONCLUSIVE, why, text, findings=[finding])
-
-
-def _lost_findings(text: str) -> list[Finding]:
-    return [_gpu_lost(bus_id(m[1].rstrip(":.")) or m[1], m[0]) for m in _LOST.finditer(text)]
-
-
-def _gpu_lost(part: str, detail: str) -> Finding:
-    return Finding(
-        part,
-        "gpu_lost",
-        Severity.CRITICAL,
-        FindingKind.HARDWARE,
-        Treatment.REBOOT,
-        Category.HOST,
-        detail=detail[:300],
-    )
-
-
-def _absent(gpus: Sequence[ET.Element], expected: Sequence[Part]) -> list[Finding]:
+def _absent(log: StateLog, expected: Sequence[Part]) -> list[Finding]:
     """Expected GPUs that are not shown; one in the same place with another UUID is a new part."""
-    uuids = {_text(gpu, "uuid") for gpu in gpus}
-    places = {_bus(gpu) for gpu in gpus}
-    missing = [
-        p
+    uuids = {gpu.first("uuid", "gpu_uuid") for gpu in log.gpus}
+    places = {gpu.bus_id for gpu in log.gpus}
+    return [
+        lost_finding(bus_id(p.bus_id) or p.uuid, f"the GPU of {p.slot} is not shown")
         for p in expected
         if p.kind is PartKind.GPU and p.uuid not in uuids and bus_id(p.bus_id) not in places
     ]
-    return [_gpu_lost(bus_id(p.bus_id) or p.uuid, f"GPU of {p.slot} is not shown") for p in missing]
 
 
-def _state_of(gpu: ET.Element) -> Iterator[Finding]:
-    part = _bus(gpu)
-    yield from _recovery(gpu, part)
-    yield from _remap(gpu, part)
-    yield from _ecc(gpu, part)
+def _state_of(gpu: GpuFields) -> Iterator[Finding]:
+    yield from _recovery(gpu)
+    yield from _remap(gpu)
+    yield from _ecc(gpu)
+    yield from _fabric(gpu)
+    yield from _thermal(gpu)
+    yield from _stale(gpu)
+    yield from _configuration(gpu)
 
 
-def _recovery(gpu: ET.Element, part: str | None) -> Iterator[Finding]:
-    value = _text(gpu, "gpu_recovery_action")
-    if value is None:
-        return
+def _recovery(gpu: GpuFields) -> Iterator[Finding]:
+    value = (gpu.first("gpu_recovery_action") or "N/A").strip()
     lowered = value.lower()
-    if lowered in _NO_VALUE:
-        yield _unread(part, "recovery_action", value)
-    elif lowered in _RECOVERY:
-        treatment = _RECOVERY[lowered]
-        if treatment is not None:
-            reason = f"recovery_action_{lowered.replace(' ', '_')}"
-            detail = f"the driver asks for: {value}"
-            yield _hardware(part, reason, Category.COMPUTE, treatment, detail=detail)
-    else:
+    if is_unreadable(value):
+        yield _unread(gpu, "gpu_recovery_action", value)
+    elif lowered != "none" and not is_absent(value):
+        name, treatment = _RECOVERY.get(lowered, ("other", None))
         detail = f"the driver asks for: {value}"
-        yield _hardware(part, "recovery_action_other", Category.COMPUTE, None, detail=detail)
+        yield _hardware(gpu, f"recovery_action_{name}", Category.COMPUTE, treatment, detail)
+    if _yes(gpu.first("gpu_reset_status/reset_required")):
+        yield _needs_reset(gpu, "the driver says that a reset is required")
 
 
-def _remap(gpu: ET.Element, part: str | None) -> Iterator[Finding]:
-    failure = _text(gpu, "remapped_rows/remapped_row_failure")
-    pending = _text(gpu, "remapped_rows/remapped_row_pending")
-    if failure and failure.lower() == "yes":
-        detail = "no spare row was left"
-        yield _hardware(part, "row_remap_failure", Category.MEMORY, Treatment.SWAP, detail=detail)
-    if pending and pending.lower() == "yes":
+def _remap(gpu: GpuFields) -> Iterator[Finding]:
+    if _yes(gpu.first(*_FAILURE)):
+        detail = "an uncorrectable error could not be remapped"
+        yield _hardware(gpu, "row_remap_failure", Category.MEMORY, Treatment.SWAP, detail)
+    if _yes(gpu.first(*_PENDING)):
         detail = "a reset takes the row out of use"
-        yield _hardware(part, "row_remap_pending", Category.MEMORY, Treatment.RESET, detail=detail)
+        yield _hardware(gpu, "row_remap_pending", Category.MEMORY, Treatment.RESET, detail)
+    if _yes(gpu.first(*_RETIRED)):
+        detail = "a reset takes the page out of use"
+        yield _hardware(gpu, "page_retirement_pending", Category.MEMORY, Treatment.RESET, detail)
+    for path in (*_PENDING, *_FAILURE):
+        value = gpu.fields.get(path, "")
+        if is_unreadable(value):
+            yield _unread(gpu, path, value)
 
 
-def _ecc(gpu: ET.Element, part: str | None) -> Iterator[Finding]:
-    volatile = gpu.find("ecc_errors/volatile")
-    fields = [] if volatile is None else [e for e in volatile if "uncorrectable" in e.tag]
-    for field in fields:
-        value = (field.text or "").strip()
-        if value.isdigit() and int(value) > 0:
-            detail = f"{value} {field.tag} since the driver was loaded"
-            yield _hardware(
-                part, "ecc_uncorrectable", Category.MEMORY, Treatment.RESET, detail=detail
-            )
-        elif value.lower() == "unknown error":
-            yield _unread(part, field.tag, value)
-    exceeded = _text(gpu, "ecc_errors/aggregate/sram_threshold_exceeded")
-    if exceeded and exceeded.lower() == "yes":
-        detail = "too many SRAM errors"
-        yield _hardware(part, "sram_threshold", Category.MEMORY, Treatment.SWAP, detail=detail)
+def _ecc(gpu: GpuFields) -> Iterator[Finding]:
+    for memory, reason in (("dram", "ecc_uncorrectable"), ("sram", "sram_uncorrectable")):
+        count = _uncorrectable(gpu, _VOLATILE, memory)
+        if count:
+            detail = f"{count:.0f} uncorrectable {memory.upper()} errors since the driver loaded"
+            yield _hardware(gpu, reason, Category.MEMORY, Treatment.RESET, detail)
+    if _yes(gpu.first("ecc_errors/aggregate/sram_threshold_exceeded")):
+        detail = "more SRAM errors than the threshold"
+        yield _hardware(gpu, "sram_threshold", Category.MEMORY, Treatment.SWAP, detail)
+    current = gpu.first("ecc_mode/current_ecc", "ecc_mode/current") or ""
+    if is_unreadable(current):
+        yield _unread(gpu, "ecc_mode", current)
+    for path, value in gpu.under(*_VOLATILE).items():
+        if "uncorrectable" in path and is_unreadable(value):
+            yield _unread(gpu, path, value)
+
+
+def _uncorrectable(gpu: GpuFields, prefixes: tuple[str, ...], memory: str) -> float | None:
+    """Uncorrectable errors of one kind of memory, None when no field says a number."""
+    found = []
+    for path, value in gpu.under(*prefixes).items():
+        new_form = f"{memory}_uncorrectable" in path
+        old_form = memory == "dram" and "double_bit" in path and path.endswith("total")
+        count = None
+        if (new_form or old_form) and value.strip().isdigit():
+            count = float(value)
+        if count is not None:
+            found.append(count)
+    return sum(found) if found else None
+
+
+def _fabric(gpu: GpuFields) -> Iterator[Finding]:
+    state = (gpu.first("fabric/state") or "").strip().lower()
+    status = (gpu.first("fabric/status") or "").strip()
+    if state in _FABRIC_BUSY:
+        yield tool_finding("fabric_not_ready", f"the fabric is {state}", gpu.bus_id)
+    elif state == "completed" and not is_absent(status) and status.lower() != "success":
+        reason = "fabric_status_" + "_".join(status.lower().split())
+        detail = f"the fabric says: {status}"
+        yield _hardware(gpu, reason, Category.INTERCONNECT, None, detail)
+
+
+def _thermal(gpu: GpuFields) -> Iterator[Finding]:
+    """The GPU slows itself down because it is hot, at this moment."""
+    active = [
+        path.rsplit("/", 1)[-1]
+        for path, value in gpu.fields.items()
+        if path.endswith(("hw_thermal_slowdown", "sw_thermal_slowdown")) and value == "Active"
+    ]
+    if active:
+        detail = f"active: {', '.join(active)}"
+        yield _hardware(gpu, "thermal_slowdown", Category.THERMAL, None, detail)
+
+
+def _stale(gpu: GpuFields) -> Iterator[Finding]:
+    """Fields that print why they have no value any more."""
+    values = {v.strip().strip("[]").lower() for v in gpu.fields.values()}
+    if "gpu requires reset" in values:
+        yield _needs_reset(gpu, "the GPU gives no values before a reset")
+    if "gpu is lost" in values:
+        yield lost_finding(gpu.bus_id, "the GPU gives no values: it is lost")
+
+
+def _configuration(gpu: GpuFields) -> Iterator[Finding]:
+    said = (
+        ("persistence_mode_off", gpu.first("persistence_mode"), "disabled"),
+        ("ecc_disabled", gpu.first("ecc_mode/current_ecc", "ecc_mode/current"), "disabled"),
+        ("mig_enabled", gpu.first("mig_mode/current_mig", "mig_mode/current"), "enabled"),
+    )
+    for reason, value, sign in said:
+        if (value or "").strip().lower() == sign:
+            kind = FindingKind.CONFIGURATION
+            yield Finding(gpu.bus_id, reason, Severity.INFO, kind, detail=f"it is {sign}")
+
+
+def _measurements(gpu: GpuFields) -> Iterator[Measurement]:
+    for name, unit, paths in _MEASURES:
+        value = gpu.number(*paths)
+        if value is not None:
+            yield Measurement(name, gpu.bus_id, value, unit)
+    for word, prefix in (("volatile", _VOLATILE), ("aggregate", ("ecc_errors/aggregate/",))):
+        for memory in ("dram", "sram"):
+            count = _uncorrectable(gpu, prefix, memory)
+            if count is not None:
+                name = f"{memory}_uncorrectable_{word}"
+                yield Measurement(name, gpu.bus_id, count, "errors")
 
 
 def _hardware(
-    part: str | None,
-    reason: str,
-    category: Category,
-    treatment: Treatment | None,
-    *,
-    detail: str,
+    gpu: GpuFields, reason: str, category: Category, treatment: Treatment | None, detail: str
 ) -> Finding:
-    pending = reason == "row_remap_pending"
-    severity = Severity.MAJOR if pending else Severity.CRITICAL
-    return Finding(part, reason, severity, FindingKind.HARDWARE, treatment, category, detail)
+    grave = treatment in {Treatment.SWAP, Treatment.REBOOT} or reason.endswith("_uncorrectable")
+    severity = Severity.CRITICAL if grave else Severity.MAJOR
+    return Finding(gpu.bus_id, reason, severity, FindingKind.HARDWARE, treatment, category, detail)
 
 
-def _unread(part: str | None, name: str, value: str) -> Finding:
-    return Finding(
-        part, "unreadable", Severity.WARNING, FindingKind.TOOL, detail=f"{name} reads {value!r}"
-    )
+def _needs_reset(gpu: GpuFields, detail: str) -> Finding:
+    return _hardware(gpu, "gpu_requires_reset", Category.COMPUTE, Treatment.RESET, detail)
 
 
-def _text(gpu: ET.Element, path: str) -> str | None:
-    found = gpu.find(path)
-    return None if found is None or found.text is None else found.text.strip()
+def _unread(gpu: GpuFields, name: str, value: str) -> Finding:
+    return tool_finding("unreadable", f"{name} reads {value!r}", gpu.bus_id)
 
 
-def _bus(gpu: ET.Element) -> str | None:
-    return bus_id(gpu.get("id") or _text(gpu, "pci/pci_bus_id") or "")
+def _yes(value: str | None) -> bool:
+    return (value or "").strip().lower() == "yes"
 
 
-def _reading(
-    verdict: Verdict,
-    why: str,
-    raw: str,
-    *,
-    category: Category | None = None,
-    findings: Sequence[Finding] = (),
-) -> Reading:
-    return Reading(
-        TOOL, verdict, why=why, category=category, findings=tuple(findings), digest=digest(raw)
-    )
+def _outside(text: str) -> str:
+    """What was printed around an XML document, all of it for a text form."""
+    start = text.find("<?xml")
+    return text[: start if start >= 0 else len(text)]

@@ -2,9 +2,9 @@
 
 import re
 
-from sickbay.domain.node import Node
+from sickbay.domain.node import Node, PartKind
 
-_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?", re.IGNORECASE)
+_BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?", re.IGNORECASE)
 
 
 def bus_id(text: str) -> str | None:
@@ -22,10 +22,10 @@ def bus_id(text: str) -> str | None:
 def slot_of(node: Node, part: str | None) -> str | None:
     """The slot a finding's part names, None for the node itself or an unknown part.
 
-    An index counts the node's GPUs in slot order. It drifts while a GPU is lost, so readers give
-    bus ids where the tool prints them.
+    An index counts the node's GPUs in the order of their bus ids, as the driver does. It drifts
+    while a GPU is lost, so readers give bus ids where the tool prints them.
     """
-    if part is None:
+    if not part:
         return None
     known = node.find_part(part)
     if known is not None:
@@ -33,7 +33,9 @@ def slot_of(node: Node, part: str | None) -> str | None:
     wanted = bus_id(part)
     if wanted is not None:
         return next((p.slot for p in node.parts if bus_id(p.bus_id) == wanted), None)
-    if part.isdigit():
-        gpus = [p.slot for p in node.parts if p.kind == "gpu"]
-        return gpus[int(part)] if int(part) < len(gpus) else None
+    if part.isdecimal():
+        gpus = [p for p in node.parts if p.kind is PartKind.GPU]
+        if all(p.bus_id for p in gpus):
+            gpus.sort(key=lambda p: bus_id(p.bus_id) or p.bus_id)
+        return gpus[int(part)].slot if int(part) < len(gpus) else None
     return None

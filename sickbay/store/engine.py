@@ -9,14 +9,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Connection, event, inspect, make_url, text
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
@@ -27,6 +23,9 @@ from sqlalchemy.exc import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from sickbay.errors import SchemaTooNew, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 BUSY_TIMEOUT_MS = 10_000
@@ -147,15 +146,15 @@ def is_current(connection: Connection) -> bool:
     Raises:
         SchemaTooNew: a newer release wrote the database.
     """
-    scripts = ScriptDirectory.from_config(migration_config())
-    current = MigrationContext.configure(connection).get_current_revision()
-    if current is not None and current not in {r.revision for r in scripts.walk_revisions()}:
+    known = revisions()
+    current = _revision(connection)
+    if current is not None and current not in known:
         raise SchemaTooNew(
             f"the database has schema {current}, which this release does not know",
             field="store.url",
             remedy="run the newer release of sickbay, or name another database",
         )
-    return current == scripts.get_current_head()
+    return current == known[-1]
 
 
 def migrate(connection: Connection, *, target: str = "head") -> None:
@@ -165,13 +164,31 @@ def migrate(connection: Connection, *, target: str = "head") -> None:
         SchemaTooNew: a newer release wrote the database.
     """
     if not is_current(connection):
+        # Imported here: Alembic is slow to load, and most commands find the schema current.
+        from alembic import command  # noqa: PLC0415
+
         config = migration_config()
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
 
-def migration_config() -> Config:
+def revisions() -> list[str]:
+    """The schema's revisions this release knows, oldest first: the files' leading numbers."""
+    return sorted(f.name.partition("_")[0] for f in (MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def _revision(connection: Connection) -> str | None:
+    """The revision the database is at, None for an empty one."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.execute(text("select version_num from alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def migration_config() -> "Config":
     """Alembic's configuration for the migrations shipped in this package."""
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     return config

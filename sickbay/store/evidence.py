@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from sickbay.domain.evidence import EvidenceRef
 from sickbay.errors import EvidenceMissing
 
+_PRIVATE = 0o700
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -58,9 +60,10 @@ class EvidenceFiles:
             return
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self._directory, path.parent):
-            # mkdir obeys the umask and ignores the mode of a folder that is there
-            folder.mkdir(mode=0o700, exist_ok=True)
-            folder.chmod(0o700)
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            # a folder that was there keeps its mode through mkdir
+            if stat.S_IMODE(folder.stat().st_mode) != _PRIVATE:
+                folder.chmod(_PRIVATE)
         handle, name = tempfile.mkstemp(dir=path.parent)
         part = Path(name)
         try:

@@ -37,13 +37,11 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
         async with self.store.write() as db:
             known = {row.id: row for row in (await db.execute(select(t.nodes))).all()}
             for node in nodes:
-                row = known.get(node.id)
-                place = _place(node)
-                if row is None:
-                    await _book(db, node, place=place, at=now)
-                elif any(getattr(row, name) != value for name, value in place.items()):
+                row, place = known.get(node.id), _place(node)
+                if row is not None and any(getattr(row, k) != v for k, v in place.items()):
                     here = t.nodes.c.id == node.id
                     await db.execute(update(t.nodes).where(here).values(**place))
+            await _book(db, [n for n in nodes if n.id not in known], at=now)
 
     async def nodes(self, *, pool: str | None = None) -> tuple[Node, ...]:
         """The nodes on record, by id."""
@@ -178,13 +176,16 @@ def _place(node: Node) -> dict[str, str]:
     }
 
 
-async def _book(db: AsyncConnection, node: Node, *, place: dict[str, str], at: datetime) -> None:
-    await db.execute(
-        insert(t.nodes).values(id=node.id, added_at=at, gate_open=True, gate_since=at, **place)
-    )
-    await db.execute(insert(t.gate_intervals).values(node=node.id, open=True, from_at=at))
-    for part in node.parts:
-        await db.execute(insert(t.parts).values(_part_row(node.id, part, at)))
+async def _book(db: AsyncConnection, nodes: Sequence[Node], *, at: datetime) -> None:
+    gate = {"gate_open": True, "gate_since": at, "added_at": at}
+    rows = {
+        t.nodes: [{"id": n.id, **gate, **_place(n)} for n in nodes],
+        t.gate_intervals: [{"node": n.id, "open": True, "from_at": at} for n in nodes],
+        t.parts: [_part_row(n.id, part, at) for n in nodes for part in n.parts],
+    }
+    for table, new in rows.items():
+        if new:
+            await db.execute(insert(table), new)
 
 
 def _part_row(node: str, part: Part, at: datetime) -> dict[str, object]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from sickbay.domain.repair import TABLE, Ending, Stage
 from sickbay.settings import Settings
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -44,3 +45,18 @@ def test_every_command_is_documented():
     page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
     for name, _, _ in COMMANDS:
         assert f"## {name}" in page, name
+
+
+def test_the_table_of_stages_in_the_docs_is_the_one_the_loop_uses():
+    page = (REFERENCE.parent / "explanation" / "repair-loop.md").read_text(encoding="utf-8")
+    start, end = page.index("<!-- table:next_stage -->"), page.index("<!-- /table:next_stage -->")
+    shown = [line for line in page[start:end].splitlines() if line.startswith("| `")]
+    assert shown == [row_of(stage, outcome, there) for (stage, outcome), there in TABLE.items()]
+
+
+def row_of(stage, outcome, there) -> str:
+    if isinstance(there, Ending):
+        where = f"ends: `{there}`"
+    else:
+        where = f"`{there}`" if isinstance(there, Stage) else str(there)
+    return f"| `{stage}` | `{outcome}` | {where} |"

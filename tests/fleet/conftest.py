@@ -12,12 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
-from sickbay.store.engine import open_store
-from sickbay.store.records import StoreRecords
 
 from sickbay.cli.installation import Installation
 from sickbay.client import TemporalRepairs, connect
 from sickbay.settings import Settings, load_settings
+from sickbay.store.engine import open_store
+from sickbay.store.records import StoreRecords
 
 POLL_S = 0.2
 

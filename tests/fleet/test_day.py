@@ -71,9 +71,11 @@ async def test_a_day_of_faults_returns_only_proven_nodes_within_budget(fleet):
 def quarantines(log):
     """(pool-independent) gate rows of repairs, withheld marks left out."""
     for row in log:
-        if row["kind"] in {"gate_closed", "gate_opened"} and row["mark"].startswith("sickbay:"):
-            if not row["mark"].startswith("sickbay:withheld"):
-                yield row
+        if row["kind"] not in {"gate_closed", "gate_opened"}:
+            continue
+        mark = row["mark"]
+        if mark.startswith("sickbay:") and not mark.startswith("sickbay:withheld"):
+            yield row
 
 
 def assert_budgets_held(log, inventory):

@@ -39,6 +39,13 @@ async def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path):
     assert (mode(home), mode(file.parent), mode(file)) == (0o700, 0o700, 0o600)
 
 
+async def test_a_folder_somebody_made_for_us_becomes_private(tmp_path):
+    home = tmp_path / "evidence"
+    home.mkdir(mode=0o755)
+    await EvidenceFiles(home).put(RAW, kind="x")
+    assert mode(home) == 0o700
+
+
 async def test_changed_bytes_are_never_given_out_and_a_new_put_mends_them(tmp_path):
     files = EvidenceFiles(tmp_path)
     ref = await files.put(RAW, kind="x")
