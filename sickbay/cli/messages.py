@@ -32,6 +32,7 @@ from sickbay.contracts.repair import (
     WorkDone,
 )
 from sickbay.domain.node import Category, Node, Severity, Treatment
+from sickbay.domain.repair import Stage
 from sickbay.errors import Refused, UsageError
 
 Slot = Annotated[str, typer.Option("--slot", help="The slot, e.g. gpu3.")]
@@ -238,6 +239,9 @@ def skip(
     state: State = None,
 ) -> None:
     """Send repairs to another stage; the owed proof is never skipped."""
+    if stage not in set(Stage):
+        stages = ", ".join(Stage)
+        raise UsageError(f"no stage {stage!r}", field="stage", remedy=f"the stages are: {stages}")
     order = Skip(stage=stage, by=by, reason=reason)
     _order("skip", order, nodes, pool, dry_run, yes, as_json, config, state)
 

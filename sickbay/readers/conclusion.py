@@ -5,6 +5,7 @@ and notes about a job change no verdict. Without a positive statement there is n
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sickbay.domain.node import Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading, Verdict
@@ -39,7 +40,7 @@ def conclude(
         remarks: findings worth keeping that change no verdict.
         measurements: the numbers in the output.
     """
-    once = tuple(dict.fromkeys(findings))
+    once = _attributed(tuple(dict.fromkeys(findings)))
     verdict, why, worst = _verdict(once, passed)
     return Reading(
         tool,
@@ -56,6 +57,22 @@ def first_line(text: str) -> str:
     """The first line that says something, for people."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no output")
     return line[:_DETAIL_CHARS]
+
+
+def _attributed(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The findings without blame for what follows from the loss of another GPU.
+
+    When one GPU of a node is lost the driver asks all of them for a reboot.
+    """
+    lost = {f.part for f in findings if f.reason == "gpu_lost"}
+    if not lost:
+        return findings
+    return tuple(
+        replace(f, kind=FindingKind.TOOL, severity=Severity.INFO, treatment=None, category=None)
+        if f.reason == "recovery_action_reboot" and f.part not in lost
+        else f
+        for f in findings
+    )
 
 
 def _verdict(
