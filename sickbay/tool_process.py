@@ -38,48 +38,54 @@ async def run_tool(
 
     The deadline ends the whole session the tool was started in. Output beyond 16 MiB is dropped.
     """
+    # A pipe of our own: asyncio's would make `wait` wait for a child that holds it open.
+    ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=theirs,
+            stderr=theirs,
             env=dict(env) if env is not None else None,
             start_new_session=True,
         )
     except OSError as error:
+        os.close(ours)
         why = f"{argv[0]} cannot be started: {error.strerror}"
         return ToolRun("", exit_code=None, why=why, missing=True)
+    finally:
+        os.close(theirs)
     printed = bytearray()
-    drain = asyncio.ensure_future(_drain(process, printed))
+    drain = asyncio.ensure_future(_drain(ours, printed))
+    why = ""
     try:
         async with asyncio.timeout(deadline_s):
             await process.wait()
-            await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
     except TimeoutError:
         why = f"{argv[0]} gave no answer in {deadline_s:.3g} s"
-        await _end(process)
-        await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
-        return ToolRun(_text(printed), exit_code=None, why=why)
     finally:
         # Also when this call itself is cancelled: nothing we started outlives us.
         await _end(process)
+        await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
         drain.cancel()
     code = process.returncode
     if code is not None and code < 0:
         code = _SIGNALLED - code
-    return ToolRun(_text(printed), exit_code=code)
+    text = printed.decode("utf-8", errors="replace")
+    return ToolRun(text, exit_code=None if why else code, why=why)
 
 
-async def _drain(process: asyncio.subprocess.Process, printed: bytearray) -> None:
-    """Read to the end, keep what fits."""
-    stream = process.stdout
-    while stream is not None and (chunk := await stream.read(_CHUNK)):
-        printed += chunk[: max(0, LARGEST_OUTPUT - len(printed))]
-
-
-def _text(printed: bytearray) -> str:
-    return printed.decode("utf-8", errors="replace")
+async def _drain(pipe: int, printed: bytearray) -> None:
+    """Read to the end, keep what fits, close the pipe in any case."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb", buffering=0)
+    )
+    try:
+        while chunk := await stream.read(_CHUNK):
+            printed += chunk[: max(0, LARGEST_OUTPUT - len(printed))]
+    finally:
+        transport.close()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -1,6 +1,7 @@
 """Which nodes there are: the simulated fleet's inventory, kept in the store."""
 
 from sickbay.domain.node import Node, Part, PartKind
+from sickbay.readers.parts import bus_id
 from sickbay.store.records import StoreRecords
 from workers.wiring import Outside
 
@@ -30,7 +31,7 @@ def _node(row: dict[str, object]) -> Node:
                 kind=PartKind(str(p["kind"])),
                 uuid=str(p["uuid"]),
                 serial=str(p["serial"]),
-                bus_id=str(p["bus_id"]).lower(),
+                bus_id=bus_id(str(p["bus_id"])) or "",
             )
             for p in parts
         ),

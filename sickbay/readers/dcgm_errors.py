@@ -1,7 +1,8 @@
 """DCGM's error ids: name, severity and category of each.
 
 Source: the DCGM_FR_* table of NVIDIA/DCGM 4.6.0 (`dcgmlib/dcgm_errors.c`), Apache-2.0. Older
-releases end earlier, and some severities differ there: the id's own severity in the output wins.
+releases end earlier. Severities are believed from the output in the 4.x layout only: older layouts
+number them differently.
 """
 
 # error id: (name, severity, category)

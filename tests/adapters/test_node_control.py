@@ -1,0 +1,262 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sickbay.adapters.node_control import NvidiaNodeControl
+from sickbay.contracts.steps import Outcome
+from sickbay.domain.node import Treatment
+from sickbay.errors import NodeUnreadable
+
+IN_USE = "GPU 00000000:1A:00.0: In use by another client"
+
+
+class OneNode:
+    def __init__(self, node):
+        self._node = node
+
+    async def node(self, node):
+        return self._node if node == self._node.id else None
+
+
+@pytest.fixture
+def boot(tmp_path):
+    path = tmp_path / "boot_id"
+    path.write_text("boot-1\n")
+    return path
+
+
+@pytest.fixture
+def control(tmp_path, node, boot):
+    def build(env):
+        return NvidiaNodeControl(
+            node_id=node.id,
+            inventory=OneNode(node),
+            state_dir=tmp_path / "state",
+            env=env,
+            boot_id_file=boot,
+        )
+
+    return build
+
+
+def smi(xml, reset="echo 'All done.'; echo \"GPU $3 was successfully reset.\"", code=0):
+    return f"""echo "$@" >>"$ROOM/calls"
+case "$1" in
+  -q) echo '{xml}';;
+  -L) echo "GPU 0: NVIDIA H200 (UUID: GPU-a)";;
+  -pm) echo "Enabled persistence mode for GPU $4.";;
+  --gpu-reset) {reset}; exit {code};;
+esac"""
+
+
+async def finished(control, treatment, *, part, op="op-1", before="boot-1"):
+    for _ in range(300):
+        effect = await control.progress(
+            treatment, part=part, operation_id=op, boot_id_before=before
+        )
+        if effect is not None:
+            return effect
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never ended")
+
+
+def resets(tmp_path):
+    lines = (tmp_path / "calls").read_text().splitlines()
+    return [line for line in lines if line.startswith("--gpu-reset")]
+
+
+@pytest.fixture
+def both(state_xml):
+    return state_xml({"00000000:1A:00.0": "GPU-a", "00000000:3B:00.0": "GPU-b"})
+
+
+async def test_a_reset_names_its_gpu_and_happens_once_per_operation(
+    tools, control, node, tmp_path, both
+):
+    mine = control(tools(nvidia_smi=smi(both)))
+    part = node.part_in("gpu0")
+    for _ in range(3):
+        await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    effect = await finished(mine, Treatment.RESET, part=part)
+    assert effect.outcome is Outcome.SUCCEEDED
+    assert resets(tmp_path) == ["--gpu-reset -i 0000:1a:00"]
+    again = control(tools())
+    assert await finished(again, Treatment.RESET, part=part) == effect
+
+
+async def test_two_operations_are_two_acts(tools, control, node, tmp_path, both):
+    mine = control(tools(nvidia_smi=smi(both)))
+    part = node.part_in("gpu0")
+    for op in ("op-1", "op-2"):
+        await mine.start(Treatment.RESET, part=part, operation_id=op)
+        await finished(mine, Treatment.RESET, part=part, op=op)
+    assert len(resets(tmp_path)) == 2
+
+
+async def test_persistence_mode_is_off_for_the_reset_and_on_again_after_it(
+    tools, control, node, tmp_path, both
+):
+    mine = control(tools(nvidia_smi=smi(both)))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    await finished(mine, Treatment.RESET, part=part)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[1:] == [
+        "-pm 0 -i 0000:1a:00",
+        "--gpu-reset -i 0000:1a:00",
+        "-pm 1 -i 0000:1a:00",
+    ]
+
+
+async def test_persistence_mode_that_cannot_be_changed_is_no_obstacle(
+    tools, control, node, tmp_path, both
+):
+    script = smi(both).replace(
+        '-pm) echo "Enabled persistence mode for GPU $4.";;', "-pm) exit 4;;"
+    )
+    mine = control(tools(nvidia_smi=script))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    assert (await finished(mine, Treatment.RESET, part=part)).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_bus_id_that_drifted_does_not_reset_the_neighbour(
+    tools, control, node, tmp_path, state_xml
+):
+    drifted = state_xml({"00000000:1A:00.0": "GPU-b", "00000000:3B:00.0": "GPU-a"})
+    mine = control(tools(nvidia_smi=smi(drifted)))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    await finished(mine, Treatment.RESET, part=part)
+    assert resets(tmp_path) == ["--gpu-reset -i 0000:3b:00"]
+
+
+async def test_another_part_in_the_place_is_not_reset_for_it(
+    tools, control, node, tmp_path, state_xml
+):
+    other = state_xml({"00000000:1A:00.0": "GPU-new", "00000000:3B:00.0": "GPU-b"})
+    mine = control(tools(nvidia_smi=smi(other)))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    await finished(mine, Treatment.RESET, part=part)
+    assert resets(tmp_path) == ["--gpu-reset -i GPU-a"]
+
+
+async def test_a_refused_reset_is_permanent(tools, control, node, both):
+    mine = control(tools(nvidia_smi=smi(both, reset=f"echo '{IN_USE}'", code=255)))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    effect = await finished(mine, Treatment.RESET, part=part)
+    assert effect.outcome is Outcome.PERMANENT
+    assert "in use" in effect.detail
+
+
+async def test_a_killed_worker_neither_stops_nor_repeats_nor_forgets_the_act(
+    tools, control, node, tmp_path, boot, both
+):
+    slow = 'sleep 0.6; echo "GPU $3 was successfully reset."'
+    env = tools(nvidia_smi=smi(both, reset=slow))
+    worker = textwrap.dedent(f"""
+        import asyncio, os, signal
+        from pathlib import Path
+        from sickbay.adapters.node_control import NvidiaNodeControl
+        from sickbay.domain.node import Part, PartKind, Treatment
+        part = Part("gpu0", PartKind.GPU, "GPU-a", "165", "0000:1a:00")
+        control = NvidiaNodeControl(node_id="n001", inventory=None, env={env!r},
+            state_dir=Path({str(tmp_path / "state")!r}), boot_id_file=Path({str(boot)!r}))
+        asyncio.run(control.start(Treatment.RESET, part=part, operation_id="op-1"))
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    killed = subprocess.run([sys.executable, "-c", worker], timeout=30, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    mine = control(env)
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    assert (await finished(mine, Treatment.RESET, part=part)).outcome is Outcome.SUCCEEDED
+    assert len(resets(tmp_path)) == 1
+
+
+async def test_a_supervisor_that_is_gone_without_a_status_is_ambiguous(
+    tools, control, node, tmp_path, both
+):
+    mine = control(tools(nvidia_smi=smi(both, reset="exec sleep 30")))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    pid = await _written(tmp_path / "state" / "acts")
+    assert (
+        await mine.progress(
+            Treatment.RESET, part=part, operation_id="op-1", boot_id_before="boot-1"
+        )
+        is None
+    )
+    os.killpg(pid, signal.SIGKILL)
+    effect = await finished(mine, Treatment.RESET, part=part)
+    assert effect.outcome is Outcome.AMBIGUOUS
+
+
+async def test_a_reboot_is_done_when_another_boot_answers(tools, control, boot, both):
+    mine = control(tools(systemctl='echo "$@" >>"$ROOM/reboots"', nvidia_smi=smi(both)))
+    await mine.start(Treatment.REBOOT, part=None, operation_id="op-1")
+    await asyncio.sleep(0.3)
+    assert (
+        await mine.progress(
+            Treatment.REBOOT, part=None, operation_id="op-1", boot_id_before="boot-1"
+        )
+        is None
+    )
+    boot.unlink()
+    with pytest.raises(NodeUnreadable):
+        await mine.progress(
+            Treatment.REBOOT, part=None, operation_id="op-1", boot_id_before="boot-1"
+        )
+    boot.write_text("boot-2\n")
+    effect = await finished(mine, Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.SUCCEEDED
+
+
+async def test_a_refused_reboot_is_permanent(tools, control, both):
+    mine = control(tools(systemctl="exit 1", nvidia_smi=smi(both)))
+    await mine.start(Treatment.REBOOT, part=None, operation_id="op-1")
+    effect = await finished(mine, Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.PERMANENT
+
+
+@pytest.mark.parametrize("treatment", [Treatment.POWER_CYCLE, Treatment.REFLASH, Treatment.RESET])
+async def test_what_this_node_cannot_do_is_never_started(tools, control, tmp_path, both, treatment):
+    mine = control(tools(nvidia_smi=smi(both), systemctl='touch "$ROOM/calls"'))
+    await mine.start(treatment, part=None, operation_id="op-1")
+    effect = await finished(mine, treatment, part=None)
+    assert effect.outcome is Outcome.PERMANENT
+    assert not (tmp_path / "calls").exists()
+
+
+async def test_facts_put_parts_into_their_slots_by_uuid_then_by_place(
+    tools, control, node, state_xml
+):
+    seen = state_xml({"00000000:1A:00.0": "GPU-new", "00000000:5D:00.0": "GPU-b"})
+    facts = await control(tools(nvidia_smi=smi(seen))).facts()
+    assert facts.boot_id == "boot-1"
+    assert {p.slot: (p.uuid, p.serial) for p in facts.parts} == {
+        "gpu0": ("GPU-new", "s-GPU-new"),
+        "gpu1": ("GPU-b", "s-GPU-b"),
+    }
+
+
+async def test_a_node_that_shows_nothing_is_unreadable(tools, control):
+    with pytest.raises(NodeUnreadable):
+        await control(tools(nvidia_smi="echo 'No devices were found'; exit 6")).facts()
+
+
+async def _written(acts: Path) -> int:
+    for _ in range(200):
+        for path in acts.glob("*.pid"):
+            if text := path.read_text().strip():
+                return int(text)
+        await asyncio.sleep(0.02)
+    raise AssertionError("no supervisor")
