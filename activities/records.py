@@ -1,5 +1,7 @@
 """Reading and writing the store on behalf of a repair."""
 
+from datetime import datetime
+
 from temporalio import activity
 
 from activities.clock import Clock
@@ -44,6 +46,6 @@ class RecordActivities:
         await self._records.replace_part(node, slot=slot, part=part, at=self._clock())
 
     @activity.defn(name="record_return")
-    async def record_return(self, node: str, repair_id: str) -> None:
+    async def record_return(self, node: str, repair_id: str, at: datetime) -> None:
         """Book a proven return; signals older than this moment no longer count."""
-        await self._records.returned(node, repair_id=repair_id, at=self._clock())
+        await self._records.returned(node, repair_id=repair_id, at=at)

@@ -224,7 +224,7 @@ class TemporalPermits:
                 continue
             node = workflow_id.partition("/")[2]
             first = found.raw_description.workflow_execution_info.first_run_id or found.run_id
-            same = names.repair_id(node, first) == repair_id
+            same = names.same_execution(repair_id, node, first)
             answers[repair_id] = same and found.status is WorkflowExecutionStatus.RUNNING
         return answers
 

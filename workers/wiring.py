@@ -41,6 +41,7 @@ from sickbay.store.safety import StoreSafety
 from workers.process import utc_now
 
 SCORING_HEARTBEAT_S = 15.0
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def outside(settings: Settings) -> Outside:
         base_url = str(json.loads(where.read_text(encoding="utf-8"))["base_url"])
     except (OSError, ValueError, KeyError) as error:
         raise Unreachable(f"the simulated fleet does not run ({where})") from error
-    http = httpx.AsyncClient(timeout=5.0, limits=httpx.Limits(max_connections=64))
+    # Few connections: a large pool costs httpx more than it wins on loopback.
+    http = httpx.AsyncClient(timeout=5.0, limits=httpx.Limits(max_connections=AT_ONCE * 2))
     return Outside(base_url=base_url, directory=directory, http=http)
 
 
@@ -191,8 +193,10 @@ def activities_of(owner: object) -> Sequence[Callable[..., Any]]:
 
 
 def _signals(out: Outside, nodes: Sequence[str]) -> NodeSignals:
-    pages = ExporterPages({n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http)
+    pages = ExporterPages(
+        {n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http, at_once=AT_ONCE
+    )
     journal = JournalGateway(
-        {n: f"{out.base_url}/nodes/{n}/entries" for n in nodes}, client=out.http
+        {n: f"{out.base_url}/nodes/{n}/entries" for n in nodes}, client=out.http, at_once=AT_ONCE
     )
     return NodeSignals(pages.read, entries=journal.read, clock=utc_now)

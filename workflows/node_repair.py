@@ -53,10 +53,11 @@ class NodeRepair:
     def __init__(self, inp: RepairInput) -> None:
         info = workflow.info()
         fresh = RepairState(
-            repair_id=names.repair_id(inp.node, info.first_execution_run_id),
+            repair_id=names.repair_id(inp.node, info.first_execution_run_id, inp.generation),
             started_at=workflow.now(),
             stage_since=workflow.now(),
             node=Node(id=inp.node, pool=inp.pool, group="", rack="", node_class=""),
+            faults=inp.faults,
         )
         self.context = RepairContext(inp, state=inp.carried or fresh)
         self.stages = RepairStages(self.context)
@@ -83,18 +84,36 @@ class NodeRepair:
             await self._begin()
         while c.state.ending is None:
             await workflow.wait_condition(lambda: not c.state.paused_by or self._ordered())
-            stage = c.state.progress.stage
-            c.enter_stage()
-            done = await self._perform(stage)
-            if done is not None:
-                await c.settle(stage, done)
+            if not self._ordered():
+                stage = c.state.progress.stage
+                c.enter_stage()
+                done = await self._perform(stage)
+                if done is not None:
+                    await c.settle(stage, done)
             if self._ordered():
                 await self._obey()
             if workflow.info().is_continue_as_new_suggested() and c.state.ending is None:
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 workflow.continue_as_new(replace(inp, carried=c.state))
+        seen = {f.id for f in c.state.faults}
         await workflow.wait_condition(workflow.all_handlers_finished)
+        self._hand_over(inp, seen)
         return c.view()
+
+    def _hand_over(self, inp: RepairInput, seen: set[str]) -> None:
+        """What came while this repair was ending begins the next one: no finding is lost."""
+        s = self.context.state
+        if s.ending is Ending.ABORTED:
+            return
+        returned_at = s.returned_at
+        late = tuple(
+            f
+            for f in s.faults
+            if f.id not in seen or (returned_at is not None and f.observed_at > returned_at)
+        )
+        if late:
+            generation = inp.generation + 1
+            workflow.continue_as_new(replace(inp, carried=None, faults=late, generation=generation))
 
     async def _perform(self, stage: Stage) -> Done | None:
         """The stage's outcome, None when a person's order came first."""
@@ -157,6 +176,8 @@ class NodeRepair:
             moved = enter(replace(c.state.progress, passes=0), order.stage)
             c.set(progress=moved)
         elif order.kind is CommandKind.ABORT:
+            if not c.state.gate_closed:
+                await self.stages.release_permit()
             c.set(ending=Ending.ABORTED, ended_by=order.by)
         elif order.kind is CommandKind.RELEASE:
             await self._release(order)

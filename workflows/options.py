@@ -52,10 +52,6 @@ LOCAL: Mapping[str, Timing] = {
     "ask_permit": Timing(20),
     "release_permit": Timing(20),
     "reconcile_permits": Timing(60),
-    "close_gate": Timing(30),
-    "open_gate": Timing(30),
-    "withhold": Timing(30),
-    "end_withhold": Timing(30),
     "open_ticket": Timing(30),
     "comment_ticket": Timing(30),
     "close_ticket": Timing(30),
@@ -64,11 +60,33 @@ LOCAL: Mapping[str, Timing] = {
 }
 
 
+DURABLE: Mapping[str, Timing] = {
+    "close_gate": Timing(30),
+    "open_gate": Timing(30),
+    "withhold": Timing(30),
+    "end_withhold": Timing(30),
+}
+
+
 def local(name: str) -> workflow.LocalActivityConfig:
     """Options of a local activity of the table."""
     return {
         "start_to_close_timeout": timedelta(seconds=LOCAL[name].attempt_s),
         "retry_policy": RETRY,
+    }
+
+
+def durable(name: str) -> workflow.ActivityConfig:
+    """Options of a quick act whose decision must be durable before it happens.
+
+    A local activity runs inside a workflow task that may be lost and taken again with other
+    messages, and so with another decision. Gates move only by activities the server has recorded.
+    """
+    return {
+        "start_to_close_timeout": timedelta(seconds=DURABLE[name].attempt_s),
+        "retry_policy": RETRY,
+        "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        "summary": name,
     }
 
 

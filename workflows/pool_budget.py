@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from sickbay.domain import budget
     from sickbay.domain.budget_state import Ask, BudgetState, Decision, DecisionKind, Withheld
-    from workflows.options import local
+    from workflows.options import durable, local
 
 # Temporal allows 2,000 pending signals to other workflows; a turn stays far below.
 CHUNK = 200
@@ -91,12 +91,14 @@ class PoolBudget:
             case DecisionKind.GRANT:
                 await self._tell(decision)
             case DecisionKind.WITHHOLD:
-                await workflow.execute_local_activity_method(
-                    GateActivities.withhold, self._withhold(decision), **local("withhold")
+                await workflow.execute_activity_method(
+                    GateActivities.withhold, self._withhold(decision), **durable("withhold")
                 )
             case DecisionKind.END_WITHHOLD:
-                await workflow.execute_local_activity_method(
-                    GateActivities.end_withhold, self._withhold(decision), **local("end_withhold")
+                await workflow.execute_activity_method(
+                    GateActivities.end_withhold,
+                    self._withhold(decision),
+                    **durable("end_withhold"),
                 )
             case DecisionKind.PAGE:
                 page = BudgetPage(

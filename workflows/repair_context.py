@@ -249,7 +249,7 @@ class RepairContext:
         """Book a person's order as a step of its own and write the repair's row."""
         s = self.state
         now = workflow.now()
-        view = StepView(s.ordinal, str(stage), outcome, detail, s.stage_since, now)
+        view = StepView(s.ordinal + 1, str(stage), outcome, detail, s.stage_since, now)
         self.set(steps=(*s.steps, view), ordinal=s.ordinal + 1)
         step = StepRecord(
             repair_id=s.repair_id,

@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.reading import Finding, FindingKind, Verdict
     from sickbay.domain.repair import LADDER, StageOutcome, Suspect, suspect
     from sickbay.readers.parts import slot_of
-    from workflows.options import local, on_node, remote
+    from workflows.options import durable, local, on_node, remote
     from workflows.repair_context import Done, RepairContext
 
 SOFT_REASON = "min:"
@@ -147,10 +147,10 @@ class RepairStages:
         self.c.set(permit=False)
 
     async def _close_gate(self, step: StepRequest) -> StepResult:
-        return await workflow.execute_local_activity_method(
+        return await workflow.execute_activity_method(
             GateActivities.close_gate,
             GateRequest(step=step, hold=self.c.hold()),
-            **local("close_gate"),
+            **durable("close_gate"),
         )
 
     # --- drain ----------------------------------------------------------------------------------
@@ -314,13 +314,19 @@ class RepairStages:
 
     async def give_back(self) -> Done:
         """Take our hold away, book the return, give the permit back, close the ticket."""
-        if not await self.open_gate(by="sickbay"):
+        newer = self._newer_hard_fail()
+        if newer is not None:
+            self.c.set(clean_since=newer.observed_at)
+            return Done(StageOutcome.BLOCKED, f"{newer.reason} came after the proof")
+        opened_at = await self.open_gate(by="sickbay")
+        if opened_at is None:
             await self.c.sleep_retry()
             return Done(StageOutcome.FAILED, "the scheduler did not take our mark away")
+        self.c.set(returned_at=opened_at)
         s = self.c.state
         await workflow.execute_local_activity_method(
             RecordActivities.record_return,
-            args=[s.node.id, s.repair_id],
+            args=[s.node.id, s.repair_id, opened_at],
             **local("record_return"),
         )
         await self.release_permit()
@@ -332,16 +338,16 @@ class RepairStages:
             )
         return Done(StageOutcome.RETURNED)
 
-    async def open_gate(self, *, by: str) -> bool:
-        """Take our hold away; True when it is gone."""
+    async def open_gate(self, *, by: str) -> datetime | None:
+        """Take our hold away; when it was gone, None while it still stands."""
         s = self.c.state
         step = StepRequest(s.repair_id, self.c.operation("open_gate"), s.node.id, s.node.pool)
-        result = await workflow.execute_local_activity_method(
+        result = await workflow.execute_activity_method(
             GateActivities.open_gate,
             GateRequest(step=step, hold=self.c.hold(by=by)),
-            **local("open_gate"),
+            **durable("open_gate"),
         )
-        return result.ok
+        return (result.at or workflow.now()) if result.ok else None
 
 
 def worst_suspect(findings: list[Finding], context: RepairContext) -> Suspect:

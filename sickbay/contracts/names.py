@@ -38,9 +38,19 @@ def scoring_workflow_id(pool: str) -> str:
     return f"pool-scoring/{pool}"
 
 
-def repair_id(node: str, first_run_id: str) -> str:
-    """Stable name of one repair, kept over continue-as-new: node and first run id shortened."""
-    return f"{node}.{first_run_id.replace('-', '')[:12]}"
+def repair_id(node: str, first_run_id: str, generation: int = 0) -> str:
+    """Stable name of one repair, kept over continue-as-new: node and first run id shortened.
+
+    A repair that begins where another one ended, for what came meanwhile, is its next generation.
+    """
+    name = f"{node}.{first_run_id.replace('-', '')[:12]}"
+    return f"{name}-{generation}" if generation else name
+
+
+def same_execution(repair: str, node: str, first_run_id: str) -> bool:
+    """Whether a repair's id belongs to the workflow execution of this first run id."""
+    first = repair_id(node, first_run_id)
+    return repair == first or repair.rpartition("-")[0] == first
 
 
 def operation_id(repair: str, ordinal: int, verb: str) -> str:

@@ -203,6 +203,7 @@ class RepairState:
     permit: bool = False
     gate_closed: bool = False
     clean_since: datetime | None = None
+    returned_at: datetime | None = None
     command: Command | None = None
     ticket: str | None = None
     steps: tuple[StepView, ...] = ()
@@ -213,9 +214,14 @@ class RepairState:
 
 @dataclass(frozen=True)
 class RepairInput:
-    """Argument of `NodeRepair`. `carried` is the state of the run before, on continue-as-new."""
+    """Argument of `NodeRepair`. `carried` is the state of the run before, on continue-as-new.
+
+    `faults` that came while a repair was ending begin the next one, of the next `generation`.
+    """
 
     node: str
     pool: str
     policy: RepairPolicy
     carried: RepairState | None = None
+    faults: tuple[Fault, ...] = ()
+    generation: int = 0

@@ -35,7 +35,7 @@ class ScoringEnded:
     reason: str
 
 
-_MINIMUM_TICK_S = 1.0
+_MINIMUM_TICK_S = 2.0
 # What the machine needs, not the fleet: how many ticks a duration spans at the very least.
 _MINIMUM_TICKS: Mapping[str, float] = {
     "freshness_s": 4.0,

@@ -126,6 +126,7 @@ TABLE: Mapping[tuple[Stage, StageOutcome], Stage | Ending | Choice] = {
     (Stage.PROVE, StageOutcome.OBSERVED): Stage.NEEDS_HUMAN,
     (Stage.RETURN, StageOutcome.RETURNED): Ending.RETURNED,
     (Stage.RETURN, StageOutcome.FAILED): Choice.RETRY,
+    (Stage.RETURN, StageOutcome.BLOCKED): Stage.PROVE,
     (Stage.NEEDS_HUMAN, StageOutcome.RESUMED): Choice.RESUME,
 }
 
@@ -258,6 +259,8 @@ def count(progress: Progress, outcome: StageOutcome) -> Progress:
     match stage, outcome:
         case Stage.PROVE, StageOutcome.PASSED:
             return replace(p, passes=p.passes + 1, inconclusive=0)
+        case Stage.RETURN, StageOutcome.BLOCKED:
+            return replace(p, passes=0)
         case Stage.PROVE, StageOutcome.FAILED:
             return replace(p, passes=0, failed_suites=p.failed_suites + 1, confirmed=True)
         case Stage.DIAGNOSE, StageOutcome.CONFIRMED:

@@ -1,0 +1,170 @@
+"""The read model and the ledger in memory: the Records and Inventory ports."""
+
+# ruff: noqa: ARG002 - the signatures are the port's, whatever memory needs of them
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from sickbay.contracts.steps import (
+    NodeContext,
+    PageDraft,
+    PresentHealth,
+    RepairRecord,
+    StepRecord,
+    TicketDraft,
+)
+from sickbay.domain.gate import Hold
+from sickbay.domain.health import UNKNOWN_HEALTH, Health, Standing
+from sickbay.domain.node import Node, Part, Treatment
+from sickbay.domain.repair import Attempt
+from sickbay.errors import UnknownNode, UnknownTicket
+
+TRIED = frozenset({"done", "ambiguous", "failed", "replaced", "work_done"})
+
+
+@dataclass(frozen=True)
+class PermitRow:
+    """One permit event."""
+
+    pool: str
+    repair_id: str
+    node: str
+    event: str
+    detail: str
+
+
+@dataclass
+class MemoryRecords:
+    """Everything in plain lists and dicts, for a test to read."""
+
+    on_record: dict[str, Node]
+    repairs: dict[str, RepairRecord] = field(default_factory=dict)
+    steps: list[StepRecord] = field(default_factory=list)
+    every_hold: list[Hold] = field(default_factory=list)
+    gate: list[tuple[str, bool, datetime]] = field(default_factory=list)
+    returns: list[tuple[str, str, datetime]] = field(default_factory=list)
+    health: dict[str, PresentHealth] = field(default_factory=dict)
+    permits: list[PermitRow] = field(default_factory=list)
+    tickets: dict[str, tuple[TicketDraft, list[str], bool]] = field(default_factory=dict)
+    pages: dict[str, PageDraft] = field(default_factory=dict)
+
+    async def nodes(self, *, pool: str | None = None) -> tuple[Node, ...]:
+        """The nodes of one pool, or of the fleet."""
+        return tuple(n for n in self.on_record.values() if pool in {None, n.pool})
+
+    async def node(self, node: str) -> Node | None:
+        """One node, None when it is not on record."""
+        return self.on_record.get(node)
+
+    async def node_context(
+        self, node: str, *, now: datetime, memory_s: float, probation_s: float
+    ) -> NodeContext:
+        """What is known when a repair starts. Raises `UnknownNode`."""
+        known = self.on_record.get(node)
+        if known is None:
+            raise UnknownNode(f"no node {node!r} is on record", field="node")
+        last = max((at for n, _, at in self.returns if n == node), default=None)
+        probation = last is not None and now - last <= timedelta(seconds=probation_s)
+        return NodeContext(
+            node=known,
+            last_return_at=last,
+            attempts=self._attempts(known, since=now - timedelta(seconds=memory_s)),
+            holds=await self.holds(node),
+            in_probation=probation,
+        )
+
+    def _attempts(self, node: Node, *, since: datetime) -> tuple[Attempt, ...]:
+        present = {node.id, *(p.uuid for p in node.parts)}
+        counts: Counter[tuple[str, str, Treatment]] = Counter(
+            (s.part, s.category, s.treatment)
+            for s in self.steps
+            if s.node == node.id
+            and s.treatment is not None
+            and s.outcome in TRIED
+            and s.ended_at > since
+            and s.part in present
+        )
+        return tuple(Attempt(*key, count) for key, count in counts.items())
+
+    async def save_repair(self, record: RepairRecord) -> None:
+        """Write or replace a repair's row; an older row never replaces a newer."""
+        old = self.repairs.get(record.repair_id)
+        if old is None or old.updated_at <= record.updated_at:
+            self.repairs[record.repair_id] = record
+
+    async def save_step(self, record: StepRecord) -> None:
+        """Write one step once per (repair id, ordinal)."""
+        known = {(s.repair_id, s.ordinal) for s in self.steps}
+        if (record.repair_id, record.ordinal) not in known:
+            self.steps.append(record)
+
+    async def place_hold(self, hold: Hold) -> None:
+        """Record a hold; a standing one with this id stays as it is."""
+        if all(h.id != hold.id or h.lifted_at for h in self.every_hold):
+            self.every_hold.append(hold)
+
+    async def lift_hold(self, hold_id: str, *, by: str, at: datetime) -> None:
+        """Record that a hold ended."""
+        self.every_hold = [
+            replace(h, lifted_at=at, lifted_by=by) if h.id == hold_id and not h.lifted_at else h
+            for h in self.every_hold
+        ]
+
+    async def holds(self, node: str) -> tuple[Hold, ...]:
+        """The holds that stand on a node."""
+        return tuple(h for h in self.every_hold if h.node == node and h.lifted_at is None)
+
+    async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
+        """Record a change of the scheduler's bit."""
+        self.gate.append((node, open_, at))
+
+    async def returned(self, node: str, *, repair_id: str, at: datetime) -> None:
+        """Record a proven return, once per repair."""
+        if all(known != repair_id for _, known, _ in self.returns):
+            self.returns.append((node, repair_id, at))
+
+    async def replace_part(self, node: str, *, slot: str, part: Part, at: datetime) -> None:
+        """Re-key a slot."""
+        known = self.on_record[node]
+        others = [p for p in known.parts if p.slot != slot]
+        parts = tuple(sorted((*others, part), key=lambda p: p.slot))
+        self.on_record[node] = replace(known, parts=parts)
+
+    async def present_health(self, node: str) -> PresentHealth:
+        """The newest health; unknown when there is none."""
+        nothing = PresentHealth(UNKNOWN_HEALTH, Standing.UNKNOWN, at=None)
+        return self.health.get(node, nothing)
+
+    async def save_health(
+        self, node: str, *, health: Health, standing: Standing, at: datetime, rules: str
+    ) -> None:
+        """Record a change of health or standing."""
+        self.health[node] = PresentHealth(health, standing, at=at)
+
+    async def save_permit(
+        self, pool: str, *, repair_id: str, node: str, event: str, at: datetime, detail: str
+    ) -> None:
+        """Record a permit event."""
+        self.permits.append(PermitRow(pool, repair_id, node, event, detail))
+
+    async def save_ticket(self, draft: TicketDraft, *, at: datetime) -> str:
+        """The ticket of this key, reopened when it was closed, or a new one."""
+        known = next((i for i, (d, _, _) in self.tickets.items() if d.key == draft.key), None)
+        number = known or str(len(self.tickets) + 1)
+        lines = self.tickets[number][1] if known else []
+        self.tickets[number] = (draft, lines, True)
+        return number
+
+    async def ticket_line(self, ticket: str, *, text: str, at: datetime, close: bool) -> None:
+        """Add a line, and close when asked. Raises `UnknownTicket`."""
+        if ticket not in self.tickets:
+            raise UnknownTicket(f"no ticket {ticket!r}", field="ticket")
+        draft, lines, is_open = self.tickets[ticket]
+        self.tickets[ticket] = (draft, [*lines, text], is_open and not close)
+
+    async def save_page(self, draft: PageDraft, *, at: datetime) -> bool:
+        """Record a page, once per key; True when it is new."""
+        new = draft.key not in self.pages
+        self.pages.setdefault(draft.key, draft)
+        return new
