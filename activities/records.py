@@ -46,6 +46,8 @@ class RecordActivities:
         await self._records.replace_part(node, slot=slot, part=part, at=self._clock())
 
     @activity.defn(name="record_return")
-    async def record_return(self, node: str, repair_id: str, at: datetime) -> None:
-        """Book a proven return; signals older than this moment no longer count."""
-        await self._records.returned(node, repair_id=repair_id, at=at)
+    async def record_return(
+        self, node: str, repair_id: str, at: datetime, proven_from: datetime
+    ) -> None:
+        """Book a proven return; findings older than its last proof no longer count."""
+        await self._records.returned(node, repair_id=repair_id, at=at, proven_from=proven_from)

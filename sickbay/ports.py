@@ -258,8 +258,14 @@ class Records(Protocol):
     async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
         """Record the exact time the scheduler's bit changed: the ledger of usable compute."""
 
-    async def returned(self, node: str, *, repair_id: str, at: datetime) -> None:
-        """Record a proven return."""
+    async def returned(
+        self, node: str, *, repair_id: str, at: datetime, proven_from: datetime | None = None
+    ) -> None:
+        """Record a proven return.
+
+        `proven_from` is when its last proof began (default: `at`): that proof answers every finding
+        older than this, and none newer.
+        """
 
     async def replace_part(self, node: str, *, slot: str, part: Part, at: datetime) -> None:
         """Re-key a slot: the old part leaves it, the new one starts with an empty history."""

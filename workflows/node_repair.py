@@ -105,11 +105,11 @@ class NodeRepair:
         s = self.context.state
         if s.ending is Ending.ABORTED:
             return
-        returned_at = s.returned_at
+        proven_from = s.proven_from if s.ending is Ending.RETURNED else None
         late = tuple(
             f
             for f in s.faults
-            if f.id not in seen or (returned_at is not None and f.observed_at > returned_at)
+            if f.id not in seen or (proven_from is not None and f.observed_at > proven_from)
         )
         if late:
             generation = inp.generation + 1

@@ -214,7 +214,7 @@ class RepairContext:
         if isinstance(moved, Ending):
             self.set(ending=moved)
         else:
-            self.set(progress=moved)
+            self.set(progress=moved, deadline=self._deadline(moved.stage))
         view = StepView(
             ordinal=s.ordinal,
             stage=str(stage),
@@ -223,7 +223,7 @@ class RepairContext:
             started_at=s.stage_since,
             ended_at=workflow.now(),
         )
-        self.set(steps=(*s.steps, view))
+        self.set(steps=(*s.steps, view), waiting_for="")
         await self.record(self._step(view, stage, done))
 
     def _step(self, view: StepView, stage: Stage, done: Done) -> StepRecord:

@@ -216,6 +216,7 @@ class RepairStages:
 
     async def prove(self) -> Done:
         """Run the proof; a hard fail newer than the treatment counts against it."""
+        self.c.set(proven_from=workflow.now())
         done, result = await self._suite("prove")
         if result is None:
             return done
@@ -322,11 +323,10 @@ class RepairStages:
         if opened_at is None:
             await self.c.sleep_retry()
             return Done(StageOutcome.FAILED, "the scheduler did not take our mark away")
-        self.c.set(returned_at=opened_at)
         s = self.c.state
         await workflow.execute_local_activity_method(
             RecordActivities.record_return,
-            args=[s.node.id, s.repair_id, opened_at],
+            args=[s.node.id, s.repair_id, opened_at, s.proven_from or opened_at],
             **local("record_return"),
         )
         await self.release_permit()

@@ -203,7 +203,7 @@ class RepairState:
     permit: bool = False
     gate_closed: bool = False
     clean_since: datetime | None = None
-    returned_at: datetime | None = None
+    proven_from: datetime | None = None
     command: Command | None = None
     ticket: str | None = None
     steps: tuple[StepView, ...] = ()

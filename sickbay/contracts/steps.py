@@ -160,7 +160,11 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What the store knows of a node when a repair starts."""
+    """What the store knows of a node when a repair starts.
+
+    `last_return_at` is when the last return's final proof began: findings older than that were
+    answered by it.
+    """
 
     node: Node
     last_return_at: datetime | None

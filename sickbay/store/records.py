@@ -137,13 +137,17 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
         async with self.store.write() as db:
             await insert_once(db, table=t.steps, row=row, key=("repair_id", "ordinal"))
 
-    async def returned(self, node: str, *, repair_id: str, at: datetime) -> None:
-        """Book a proven return, once per repair."""
+    async def returned(
+        self, node: str, *, repair_id: str, at: datetime, proven_from: datetime | None = None
+    ) -> None:
+        """Book a proven return, once per repair; older findings end where its proof began."""
         row = {"repair_id": repair_id, "node": node, "at": at}
         async with self.store.write() as db:
             if await insert_once(db, table=t.returns, row=row, key=("repair_id",)):
                 await db.execute(
-                    update(t.nodes).where(t.nodes.c.id == node).values(last_return_at=at)
+                    update(t.nodes)
+                    .where(t.nodes.c.id == node)
+                    .values(last_return_at=proven_from or at)
                 )
 
     async def last_proof_at(self, node: str) -> datetime | None:

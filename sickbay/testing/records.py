@@ -119,8 +119,11 @@ class MemoryRecords:
         """Record a change of the scheduler's bit."""
         self.gate.append((node, open_, at))
 
-    async def returned(self, node: str, *, repair_id: str, at: datetime) -> None:
+    async def returned(
+        self, node: str, *, repair_id: str, at: datetime, proven_from: datetime | None = None
+    ) -> None:
         """Record a proven return, once per repair."""
+        del proven_from
         if all(known != repair_id for _, known, _ in self.returns):
             self.returns.append((node, repair_id, at))
 

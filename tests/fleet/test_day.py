@@ -57,8 +57,8 @@ async def test_a_day_of_faults_returns_only_proven_nodes_within_budget(fleet):
             rows = f.log()
             injected = sum(r["kind"] == "fault_injected" for r in rows)
             busy = [r for r in (await f.rows()).values() if r.stage]
-            truth = (await f.http.get("/truth")).json()
-            broken = [t for t in truth if t.get("fault", t.get("kind")) != "app_error"]
+            truth = (await f.http.get("/truth")).json()["faults"]
+            broken = [t for t in truth if t.get("fault", t["kind"]) != "app_error"]
             return injected >= 200 and not busy and not broken
 
         await f.until("the day's repairs end", over, within_s=480)

@@ -11,11 +11,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import SearchAttributeKey
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
@@ -47,6 +51,7 @@ from sickbay.testing import (
     MemoryTickets,
     some_nodes,
 )
+from tests.conftest import DYNAMIC_CONFIG
 from workers.process import sandbox
 from workers.wiring import activities_of
 from workflows.node_repair import NodeRepair
@@ -309,3 +314,21 @@ def start(temporal_env: WorkflowEnvironment):
         return running(temporal_env, **options)
 
     return begin
+
+
+@pytest_asyncio.fixture
+async def start_small(temporal_cli: Path):
+    """As `start`, on a server that suggests continue-as-new after very short histories."""
+    extra = ["--log-level", "error"]
+    for key in (*DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew=25"):
+        extra += ["--dynamic-config-value", key]
+    env = await WorkflowEnvironment.start_local(
+        dev_server_existing_path=str(temporal_cli),
+        dev_server_extra_args=extra,
+        data_converter=pydantic_data_converter,
+        search_attributes=[SearchAttributeKey.for_keyword(n) for n in names.SEARCH_ATTRIBUTES],
+    )
+    try:
+        yield lambda **options: running(env, **options)
+    finally:
+        await env.shutdown()
