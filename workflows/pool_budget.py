@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         WithholdEnded,
         WithholdRequest,
     )
+    from sickbay.contracts.steps import Permission
     from sickbay.domain import budget
     from sickbay.domain.budget_state import Ask, BudgetState, Decision, DecisionKind, Withheld
     from workflows.options import durable, local
@@ -62,14 +63,20 @@ class PoolBudget:
                 await self._reconcile()
             self.state, decisions = budget.decide(self.state, policy=inp.policy, now=workflow.now())
             queued, self.pending = self.pending, []
-            await self._carry_out([*queued, *decisions])
+            # One after the other: a mark that ends and is placed again must not race itself.
+            await self._carry_out(queued)
+            await self._carry_out(decisions)
             await self._record()
-            if workflow.info().is_continue_as_new_suggested() and not self.dirty:
+            if workflow.info().is_continue_as_new_suggested() and not self._must_go_on():
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                if not self.dirty:
+                if not self._must_go_on():
                     workflow.continue_as_new(replace(inp, carried=self.state))
             await self._wait()
         await workflow.wait_condition(workflow.all_handlers_finished)
+
+    def _must_go_on(self) -> bool:
+        """A message that came meanwhile is answered by this run: only the state is carried."""
+        return self.dirty or self.stopped
 
     async def _wait(self) -> None:
         now = workflow.now()
@@ -91,9 +98,12 @@ class PoolBudget:
             case DecisionKind.GRANT:
                 await self._tell(decision)
             case DecisionKind.WITHHOLD:
-                await workflow.execute_activity_method(
+                result = await workflow.execute_activity_method(
                     GateActivities.withhold, self._withhold(decision), **durable("withhold")
                 )
+                if not result.ok:
+                    observed = result.withheld is Permission.OBSERVE
+                    self.state = budget.not_withheld(self.state, decision.node, drop=observed)
             case DecisionKind.END_WITHHOLD:
                 await workflow.execute_activity_method(
                     GateActivities.end_withhold,

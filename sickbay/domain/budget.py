@@ -96,6 +96,18 @@ def end_withhold(state: BudgetState, node: str) -> tuple[BudgetState, tuple[Deci
     return replace(state, withheld=kept), _end_withhold(w for w in ended if w.placed)
 
 
+def not_withheld(state: BudgetState, node: str, *, drop: bool) -> BudgetState:
+    """A gate that was to be withheld stayed open: it is tried at a later turn, or dropped."""
+    return replace(
+        state,
+        withheld=tuple(
+            replace(w, placed=False) if w.node == node else w
+            for w in state.withheld
+            if not (drop and w.node == node)
+        ),
+    )
+
+
 def grant(state: BudgetState, count: int) -> BudgetState:
     """A person lends `count` closures beyond the window and the cap (never beyond the group)."""
     return replace(state, extra=state.extra + count)
@@ -226,7 +238,13 @@ def _place_withheld(
     now: datetime,
 ) -> tuple[BudgetState, tuple[Decision, ...], tuple[Withheld, ...]]:
     """Withhold hard fails that wait, and whatever was asked, inside the cap; hard fails first."""
-    known = {w.node for w in state.withheld}
+    waits = {a.node: a.repair_id for a, _ in blocked if a.hard}
+    # Whoever asked first: while a hard fail waits for its permit, no other word opens its gate.
+    booked = [
+        replace(w, hard=True, repair_id=w.repair_id or waits[w.node]) if w.node in waits else w
+        for w in state.withheld
+    ]
+    known = {w.node for w in booked}
     waiting = [
         Withheld(
             a.node, a.reason, hard=True, since=now, group=a.group, repair_id=a.repair_id,
@@ -240,7 +258,7 @@ def _place_withheld(
     decisions: list[Decision] = []
     over: list[Withheld] = []
     rows: list[Withheld] = []
-    for row in sorted((*state.withheld, *waiting), key=lambda w: (not w.placed, not w.hard)):
+    for row in sorted((*booked, *waiting), key=lambda w: (not w.placed, not w.hard)):
         if row.placed or row.node in closed:
             rows.append(row)
         elif len(closed) < cap and len(decisions) < DECISIONS_PER_TURN:

@@ -94,7 +94,8 @@ class NodeIncidents:
         """The node came back proven at that moment: what was before is over."""
         self.events = {k: i for k, i in self.events.items() if i.at > at}
         self.states = {k: i for k, i in self.states.items() if i.at > at}
-        self.reported = {i.id for i in (*self.events.values(), *self.states.values())}
+        # What was seen but not told yet is still to be told.
+        self.reported &= {i.id for i in (*self.events.values(), *self.states.values())}
         self.counts.clear()
         self.reported_at.clear()
         self.decoded.clear()

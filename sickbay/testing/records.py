@@ -44,6 +44,7 @@ class MemoryRecords:
     every_hold: list[Hold] = field(default_factory=list)
     gate: list[tuple[str, bool, datetime]] = field(default_factory=list)
     returns: list[tuple[str, str, datetime]] = field(default_factory=list)
+    answered: dict[str, datetime] = field(default_factory=dict)
     health: dict[str, PresentHealth] = field(default_factory=dict)
     permits: list[PermitRow] = field(default_factory=list)
     tickets: dict[str, tuple[TicketDraft, list[str], bool]] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class MemoryRecords:
         known = self.on_record.get(node)
         if known is None:
             raise UnknownNode(f"no node {node!r} is on record", field="node")
-        last = max((at for n, _, at in self.returns if n == node), default=None)
+        last = self.answered.get(node)
         probation = last is not None and now - last <= timedelta(seconds=probation_s)
         return NodeContext(
             node=known,
@@ -123,9 +124,9 @@ class MemoryRecords:
         self, node: str, *, repair_id: str, at: datetime, proven_from: datetime | None = None
     ) -> None:
         """Record a proven return, once per repair."""
-        del proven_from
         if all(known != repair_id for _, known, _ in self.returns):
             self.returns.append((node, repair_id, at))
+            self.answered[node] = proven_from or at
 
     async def replace_part(self, node: str, *, slot: str, part: Part, at: datetime) -> None:
         """Re-key a slot."""

@@ -10,7 +10,7 @@ from sickbay.contracts.repair import PartReplaced
 from sickbay.errors import SickbayError
 
 SETTINGS = """
-time_scale = 120
+time_scale = 240
 
 [simulator]
 enabled = true

@@ -163,7 +163,7 @@ async def test_findings_before_the_first_task_are_one_repair(start):
 async def test_a_finding_older_than_the_last_return_is_dropped(start):
     async with start() as loop:
         before = utc_now()
-        loop.records.returns.append(("n001", "n001.earlier", utc_now()))
+        await loop.records.returned("n001", repair_id="n001.earlier", at=utc_now())
         await loop.report("n001", observed_at=before)
         assert (await loop.ended()).ending == "stale"
         assert loop.fleet.log.calls == []

@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from sickbay.contracts.budget import BudgetGrant, BudgetSwitch, PermitAsk, PermitReleased
+from sickbay.contracts.budget import (
+    BudgetGrant,
+    BudgetSwitch,
+    PermitAsk,
+    PermitReleased,
+    WithholdAsk,
+    WithholdEnded,
+)
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Severity, Treatment
 from sickbay.errors import Refused
@@ -138,6 +145,28 @@ async def test_a_permit_of_an_ended_repair_is_found_and_freed_unless_its_hold_st
         await loop.until("the permit of n001 is freed, that of n002 kept", freed)
         for node in ("n001", "n002"):
             loop.runner.let_go(node)
+
+
+async def test_a_mark_that_ends_and_is_placed_again_does_not_race_itself(start):
+    async with start() as loop:
+        again = WithholdAsk("n001", "g1", "no_fresh_data", hard=False, factors={})
+        await loop.permits.ask_withhold(POOL, again)
+        await loop.until("n001 is withheld", lambda: not loop.fleet["n001"].gate_open)
+        for _ in range(10):
+            ends = loop.permits.end_withhold(POOL, WithholdEnded("n001", "data is back"))
+            await asyncio.gather(ends, loop.permits.ask_withhold(POOL, again))
+        await loop.permits.ask_withhold(POOL, again)
+
+        async def settled():
+            moves = len(loop.fleet.gate_moves)
+            withheld = (await loop.permits.status(POOL)).withheld == ("n001",)
+            return withheld and moves == len(loop.fleet.gate_moves)
+
+        await loop.until("the budget holds it withheld", settled)
+        await loop.until("the gate is closed", lambda: not loop.fleet["n001"].gate_open)
+        await loop.permits.end_withhold(POOL, WithholdEnded("n001", "data is back"))
+        await loop.until("the gate opens", lambda: loop.fleet["n001"].gate_open)
+        assert await loop.records.holds("n001") == ()
 
 
 async def test_continue_as_new_loses_no_message_and_no_permit(start_small):
