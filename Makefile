@@ -28,7 +28,7 @@ demo: $(STAMP)
 	@$(BIN)/sickbay demo $(if $(EXIT),--exit)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -28,8 +28,9 @@ RETRY = RetryPolicy(
     non_retryable_error_types=list(NON_RETRYABLE),
 )
 NODE_RETRY = RetryPolicy(
-    initial_interval=timedelta(seconds=1),
-    maximum_interval=timedelta(seconds=30),
+    initial_interval=timedelta(milliseconds=500),
+    backoff_coefficient=1.5,
+    maximum_interval=timedelta(seconds=15),
     non_retryable_error_types=list(NON_RETRYABLE),
 )
 MARGIN_S = 60.0

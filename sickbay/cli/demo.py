@@ -93,7 +93,7 @@ def _introduce(settings: Settings) -> None:
         f"a simulated hour takes {hour_s:g} s. Nodes will break; sickbay repairs them.",
         highlight=False,
     )
-    console.print(where_to_look(settings), highlight=False)
+    console.print(where_to_look(settings), highlight=False, soft_wrap=True)
     console.print()
 
 
@@ -103,7 +103,7 @@ async def _tell(
     ends_at = None if for_s is None else time.monotonic() + for_s
     while not stop.is_set() and (ends_at is None or time.monotonic() < ends_at):
         for line in narrator.lines(await recent_repairs(store)):
-            console.print(line, highlight=False)
+            console.print(line, highlight=False, soft_wrap=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), timeout=LOOK_EVERY_S)
 

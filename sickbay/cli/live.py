@@ -55,7 +55,7 @@ async def show_live(installation: Installation, stop: asyncio.Event) -> None:
                     live.update(screen(rows, settings=settings), refresh=True)
                     await _pause(stop)
         else:
-            console.print(where_to_look(settings))
+            console.print(where_to_look(settings), highlight=False, soft_wrap=True)
             await _lines(store, stop)
     finally:
         await store.close()
@@ -68,7 +68,7 @@ async def _lines(store: Store, stop: asyncio.Event) -> None:
             gate = "open" if row.gate_open else "closed"
             line = f"{row.node}: gate {gate}, {row.standing}, {row.stage or 'no repair'}"
             if last.get(row.node, "") != line and (row.node in last or row.stage):
-                console.print(line, highlight=False)
+                console.print(line, highlight=False, soft_wrap=True)
             last[row.node] = line
         await _pause(stop)
 

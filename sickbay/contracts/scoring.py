@@ -36,6 +36,7 @@ class ScoringEnded:
 
 
 _MINIMUM_TICK_S = 2.0
+_MINIMUM_WATCH_S = 1.0
 # What the machine needs, not the fleet: how many ticks a duration spans at the very least.
 _MINIMUM_TICKS: Mapping[str, float] = {
     "freshness_s": 4.0,
@@ -49,13 +50,13 @@ _MINIMUM_TICKS: Mapping[str, float] = {
 def scaled_times(rules: RuleSet, *, time_scale: float) -> Times:
     """The rule set's durations divided by the time scale, with floors bound to the machine.
 
-    A tick takes at least one second; freshness and the graces span a few ticks, or one late scrape
+    A tick takes at least two seconds; freshness and the graces span a few ticks, or one late scrape
     would read as an outage.
     """
     divided = {f.name: getattr(rules.times, f.name) / time_scale for f in fields(Times)}
     tick_s = max(_MINIMUM_TICK_S, divided["tick_s"])
     divided["tick_s"] = tick_s
-    divided["event_watch_s"] = max(_MINIMUM_TICK_S, divided["event_watch_s"])
+    divided["event_watch_s"] = max(_MINIMUM_WATCH_S, divided["event_watch_s"])
     for name, ticks in _MINIMUM_TICKS.items():
         least = min(ticks * tick_s, getattr(rules.times, name))
         divided[name] = max(divided[name], least)

@@ -30,19 +30,23 @@ allowance = {ALLOWANCE}
 cap = 4
 max_out = 4
 """
-# Which test of a diagnosis would have caught which kind of physical fault.
+# Which test of a diagnosis sees what the scheduler was told was the reason.
 CAUGHT_BY = {
-    "remap_pending": {"software", "memory"},
-    "remap_failure": {"software", "memory"},
+    "xid_48": {"memory"},
+    "xid_64": {"memory"},
     "ecc_uncorrectable": {"memory"},
-    "ecc_recurring": {"memory"},
-    "marginal_memory": {"memory"},
-    "gsp_hang": {"diagnostic", "software"},
-    "off_bus": {"software", "pcie"},
-    "off_bus_dead": {"software", "pcie"},
-    "slow_gpu": {"diagnostic", "targeted_stress"},
-    "thermal": {"targeted_power", "diagnostic", "targeted_stress"},
-    "nvlink_down": {"pcie"},
+    "row_remap_pending": {"software", "memory"},
+    "row_remap_failure": {"software", "memory"},
+    "min:memory": {"memory"},
+    "xid_79": {"software", "pcie"},
+    "gpu_lost": {"software", "pcie"},
+    "xid_119": {"software", "diagnostic"},
+    "recovery_action": {"software"},
+    "xid_154": {"software"},
+    "xid_74": {"pcie"},
+    "min:interconnect": {"pcie"},
+    "min:performance": {"diagnostic", "targeted_stress"},
+    "min:thermal": {"targeted_power", "diagnostic", "targeted_stress"},
 }
 TREATED = {"gpu_reset", "part_replaced", "work_done"}
 
@@ -101,14 +105,14 @@ def assert_budgets_held(log, inventory):
 
 
 def assert_only_proven_returns(log):
-    """Every opened gate follows two passing diagnoses in a row that could see its faults."""
+    """Every opened gate follows two passing diagnoses in a row that could see its trigger."""
     runs = defaultdict(list)
-    faults = defaultdict(list)
+    reason: dict[str, str] = {}
     returned = 0
     for row in log:
         node = row.get("node")
-        if row["kind"] == "fault_injected":
-            faults[node].append(row.get("fault") or row.get("fault_kind"))
+        if row["kind"] == "gate_closed" and row in list(quarantines([row])):
+            reason[node] = row["reason"].removeprefix("hard_fail:")
         elif row["kind"] in TREATED:
             runs[node].clear()
         elif row["kind"] == "tool_run" and row["tool"] == "dcgmi" and "diag" in row["argv"]:
@@ -117,11 +121,8 @@ def assert_only_proven_returns(log):
             last = runs[node][-2:]
             assert len(last) == 2, f"{node} returned after {len(last)} runs"
             assert all(ok for ok, _ in last), f"{node} returned after a failing run"
-            for kind in faults[node]:
-                wanted = CAUGHT_BY.get(kind)
-                if wanted:
-                    assert all(tests & wanted for _, tests in last), (node, kind, last)
-            faults[node].clear()
+            wanted = CAUGHT_BY[reason[node]]
+            assert all(tests & wanted for _, tests in last), (node, reason[node], last)
             returned += 1
     return returned
 

@@ -270,7 +270,7 @@ async def test_a_kernel_event_is_scored_at_once_and_not_at_the_next_tick(rule_co
 
 def test_scaled_times_keep_what_the_machine_needs(rules):
     fast = scaled_times(rules, time_scale=720.0)
-    assert fast.tick_s == 1.0
+    assert fast.tick_s == 2.0
     assert fast.freshness_s >= 3 * fast.tick_s
     assert fast.quarantined_dwell_s == pytest.approx(600 / 720)
     assert scaled_times(rules, time_scale=1.0) == rules.times

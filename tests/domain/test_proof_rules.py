@@ -1,0 +1,98 @@
+"""A proof contains the check that would have caught the fault, and unclear is no pass."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sickbay.domain.node import Category, Treatment
+from sickbay.domain.proof import (
+    Check,
+    CheckName,
+    CheckResult,
+    Suite,
+    SuiteResult,
+    covers,
+    passes_owed,
+    suite_for,
+    suite_verdict,
+)
+from sickbay.domain.reading import Finding, FindingKind, Verdict
+
+CATEGORIES = st.lists(st.sampled_from(list(Category)), unique=True, max_size=4)
+DIAG = Check(CheckName.DCGM_DIAG, tests=("memory",))
+P, F, I = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE  # noqa: E741 - a table below
+
+
+def result(verdict, findings=()):
+    return CheckResult(DIAG, verdict, why="", findings=findings)
+
+
+@given(CATEGORIES)
+def test_a_suite_covers_every_category_it_was_made_for(categories):
+    suite = suite_for(*categories)
+    assert covers(suite, *categories)
+    assert all(covers(suite, one) for one in categories)
+
+
+@given(CATEGORIES, st.sampled_from(list(Category)))
+def test_the_suite_of_more_categories_contains_that_of_fewer(categories, more):
+    assert covers(suite_for(*categories, more), *categories)
+
+
+@pytest.mark.parametrize(
+    ("suite_of", "category"),
+    [
+        (Category.COMPUTE, Category.MEMORY),
+        (Category.MEMORY, Category.THERMAL),
+        (Category.COMPUTE, Category.FABRIC),
+        (Category.THERMAL, Category.INTERCONNECT),
+    ],
+)
+def test_another_categorys_suite_is_no_cover(suite_of, category):
+    assert not covers(suite_for(suite_of), category)
+
+
+def test_an_empty_suite_covers_nothing():
+    assert not covers(Suite("nothing", ()), Category.MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([P, P], P),
+        ([P, F], F),
+        ([I, F], F),
+        ([P, I], I),
+        ([I], I),
+        ([], I),
+    ],
+)
+def test_a_suite_passes_only_when_every_check_ran_and_passed(verdicts, expected):
+    assert suite_verdict([result(v) for v in verdicts]) is expected
+
+
+@pytest.mark.parametrize(
+    ("treatment", "confirmed", "policy", "owed"),
+    [
+        (None, False, 2, 1),
+        (None, False, 0, 1),
+        (None, None, 1, 2),
+        (None, True, 1, 1),
+        (Treatment.RESET, True, 2, 2),
+        (Treatment.RESET, True, 1, 1),
+        (Treatment.RESET, True, 0, 1),
+        (Treatment.RESET, True, 9, 2),
+        (Treatment.SWAP, True, 0, 2),
+        (Treatment.SWAP, False, 1, 2),
+    ],
+)
+def test_passes_owed(treatment, confirmed, policy, owed):
+    assert passes_owed(treatment=treatment, confirmed=confirmed, policy_passes=policy) == owed
+
+
+def test_a_label_names_the_tests_and_a_suite_all_findings():
+    assert DIAG.label == "dcgm_diag:memory"
+    assert Check(CheckName.GPU_STATE).label == "gpu_state"
+    found = Finding("gpu0", "xid_79", severity="major", kind=FindingKind.HARDWARE)
+    suite = SuiteResult("s", F, (result(P), result(F, (found,)), result(F, (found,))))
+    assert suite.findings() == (found, found)
