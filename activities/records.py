@@ -7,6 +7,7 @@ from temporalio import activity
 from activities.clock import Clock
 from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import NodeContext, PresentHealth, RepairRecord, StepRecord
+from sickbay.domain.gate import Hold
 from sickbay.domain.node import Part
 from sickbay.ports import Records
 
@@ -44,6 +45,12 @@ class RecordActivities:
     async def replace_part(self, node: str, slot: str, part: Part) -> None:
         """Re-key a slot after a swap."""
         await self._records.replace_part(node, slot=slot, part=part, at=self._clock())
+
+    @activity.defn(name="keep_hold")
+    async def keep_hold(self, hold: Hold) -> None:
+        """A repair's hold goes on in a person's name; the gate itself does not move."""
+        await self._records.lift_hold(hold.id, by=hold.owner, at=self._clock())
+        await self._records.place_hold(hold)
 
     @activity.defn(name="record_return")
     async def record_return(

@@ -49,6 +49,7 @@ LOCAL: Mapping[str, Timing] = {
     "present_health": Timing(10),
     "replace_part": Timing(10),
     "record_return": Timing(10),
+    "keep_hold": Timing(10),
     "record_permits": Timing(20),
     "ask_permit": Timing(20),
     "release_permit": Timing(20),

@@ -178,52 +178,32 @@ def abort(
     _order("abort", note, nodes, pool, dry_run, yes, as_json, config, state)
 
 
-def pause(
-    by: By,
-    reason: Reason = "",
-    nodes: Nodes = None,
-    pool: Pool = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    config: Config = None,
-    state: State = None,
-) -> None:
-    """Begin no further stage of repairs until resumed."""
-    note = OperatorNote(by, reason)
-    _order("pause", note, nodes, pool, dry_run, yes, as_json, config, state)
+def _operator_command(update: str, *, says: str) -> Callable[..., None]:
+    """A command that sends one operator's note to the repairs of the nodes it is given."""
+
+    def command(
+        by: By,
+        reason: Reason = "",
+        nodes: Nodes = None,
+        pool: Pool = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+        as_json: Json = False,
+        config: Config = None,
+        state: State = None,
+    ) -> None:
+        note = OperatorNote(by, reason)
+        _order(update, note, nodes, pool, dry_run, yes, as_json, config, state)
+
+    command.__doc__ = says
+    return command
 
 
-def resume(
-    by: By,
-    reason: Reason = "",
-    nodes: Nodes = None,
-    pool: Pool = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    config: Config = None,
-    state: State = None,
-) -> None:
-    """Let paused repairs, or those that asked for a person, go on."""
-    note = OperatorNote(by, reason)
-    _order("resume", note, nodes, pool, dry_run, yes, as_json, config, state)
-
-
-def approve(
-    by: By,
-    reason: Reason = "",
-    nodes: Nodes = None,
-    pool: Pool = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    config: Config = None,
-    state: State = None,
-) -> None:
-    """Approve the act that repairs wait with."""
-    note = OperatorNote(by, reason)
-    _order("approve", note, nodes, pool, dry_run, yes, as_json, config, state)
+pause = _operator_command("pause", says="Begin no further stage of repairs until resumed.")
+resume = _operator_command(
+    "resume", says="Let paused repairs, or those that asked for a person, go on."
+)
+approve = _operator_command("approve", says="Approve the act that repairs wait with.")
 
 
 def skip(

@@ -359,7 +359,11 @@ def _swap_or_rerun(progress: Progress) -> Stage:
 
 def _out_of_band(progress: Progress, limits: Limits) -> Stage:
     power = Treatment.POWER_CYCLE
-    left = power in limits.available and progress.tried(power) < limits.attempts_per_rung
+    left = (
+        progress.stage is not Stage.POWER_CYCLE
+        and power in limits.available
+        and progress.tried(power) < limits.attempts_per_rung
+    )
     return Stage.POWER_CYCLE if left else _retry(progress, limits)
 
 

@@ -18,8 +18,8 @@ NOT_ACTS = frozenset({Treatment.SWAP, Treatment.RESTART_APP})
 class MemoryCheckRunner:
     """The CheckRunner port: a check fails exactly when it sees a defect that is there.
 
-    Verbs to script: `checks.<check name>` with a `Verdict` or a whole `Reading`. `hold` keeps a node's checks running
-    until `let_go`.
+    Verbs to script: `checks.<check name>` with a `Verdict` or a whole `Reading`. `hold` keeps a
+    node's checks running until `let_go`.
     """
 
     def __init__(self, fleet: MemoryFleet) -> None:

@@ -193,7 +193,7 @@ def test_the_promises_hold_for_any_sequence():
 def test_no_ask_waits_for_ever_when_permits_come_back(policy, asks, lent):
     """Time alone, at the moments `next_wake` names, lets every ask through."""
     state, now = budget.grant(BudgetState("train", nodes_on_record=12), lent), T0
-    for number, hard, severity in dict((a[0], a) for a in asks).values():
+    for number, hard, severity in {a[0]: a for a in asks}.values():
         node = f"n{number}"
         request = Ask(f"{node}.1", "w", node, f"g{number // 3}", severity, hard, "r", asked_at=now)
         state = budget.ask(state, request)

@@ -76,9 +76,9 @@ def close(state, node, minute):
 def test_the_allowance_is_a_floor_of_at_least_one(nodes, fraction, allowed):
     policy = BudgetPolicy(fraction=fraction)
     assert policy.allowed(nodes) == allowed
-    wide = replace(policy, cap=allowed + 5)
-    state, decisions = turn(state_of(*(ask(f"n{i}") for i in range(allowed + 1)), nodes=nodes),
-                            policy=replace(wide, storm_factor=1e9))  # fmt: skip
+    wide = replace(policy, cap=allowed + 5, storm_factor=1e9)
+    asks = [ask(f"n{i}") for i in range(allowed + 1)]
+    _, decisions = turn(state_of(*asks, nodes=nodes), policy=wide)
     assert len(granted(decisions)) == min(allowed, budget.DECISIONS_PER_TURN)
     if allowed < budget.DECISIONS_PER_TURN:
         assert len(of_kind(decisions, DecisionKind.PAGE)) == 1

@@ -18,7 +18,7 @@ from sickbay.domain.proof import (
 )
 from sickbay.domain.reading import Finding, FindingKind, Verdict
 
-CATEGORIES = st.lists(st.sampled_from(list(Category)), unique=True, max_size=4)
+CATEGORIES = st.lists(st.sampled_from(list(Category)), unique=True, min_size=1, max_size=4)
 DIAG = Check(CheckName.DCGM_DIAG, tests=("memory",))
 P, F, I = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE  # noqa: E741 - a table below
 

@@ -58,7 +58,7 @@ from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 
 WITHIN_S = 20.0
-POLL_S = 0.02
+POLL_S = 0.05
 POOL = "train"
 BUDGET = BudgetPolicy(allowance=3, cap=4)
 POLICY = RepairPolicy(
@@ -308,7 +308,7 @@ async def running(
 
 @pytest.fixture
 def start(temporal_env: WorkflowEnvironment):
-    """`async with start(…) as loop`: the loop over nodes in memory."""
+    """The loop over nodes in memory, to be entered with options: an async context manager."""
 
     def begin(**options: Any) -> contextlib.AbstractAsyncContextManager[Loop]:
         return running(temporal_env, **options)

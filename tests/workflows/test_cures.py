@@ -203,7 +203,7 @@ async def test_unknown_health_withdraws_nothing(start):
 async def test_a_hard_fail_newer_than_the_treatment_counts_against_the_proof(start):
     async with start() as loop:
         await loop.broken("n001", Treatment.RESET)
-        await loop.until("the reset", lambda: loop.fleet.done())
+        await loop.until("the reset", loop.fleet.done)
         loop.runner.hold("n001")
         await loop.until_stage("prove")
         await loop.report("n001", id="again", reason="hard_fail:xid_48")
@@ -219,7 +219,7 @@ async def test_a_hard_fail_older_than_the_treatment_is_merged(start):
     async with start() as loop:
         early = utc_now()
         await loop.broken("n001", Treatment.RESET)
-        await loop.until("the reset", lambda: loop.fleet.done())
+        await loop.until("the reset", loop.fleet.done)
         await loop.report("n001", id="late mail", observed_at=early, reason="hard_fail:xid_48")
         assert (await loop.ended()).ending == "returned"
         assert await loop.story() == RESET_CURED

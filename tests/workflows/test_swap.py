@@ -45,20 +45,17 @@ async def test_a_swap_is_proven_twice_and_starts_the_part_anew(start):
         assert {a.treatment for a in context.attempts if a.part == new.uuid} <= {Treatment.SWAP}
 
 
-@pytest.mark.parametrize(
-    ("report", "sentence"),
-    [
-        (swapped(serial="S0010"), "is the part that was in gpu0 before"),
-        (swapped(serial="  "), "give the serial of the new part"),
-        (swapped(serial="S0011"), "sits in gpu1 of this node"),
-        (swapped(slot="gpu9"), "has no slot 'gpu9': its slots are gpu0, gpu1"),
-    ],
-)
-async def test_a_report_that_cannot_be_true_is_refused_with_what_is_wanted(start, report, sentence):
+async def test_a_report_that_cannot_be_true_is_refused_with_what_is_wanted(start):
     async with start() as loop:
         ticket = await waiting_for_the_technician(loop)
-        with pytest.raises(Refused, match=sentence):
-            await loop.send("part_replaced", report)
+        for report, sentence in (
+            (swapped(serial="S0010"), "is the part that was in gpu0 before"),
+            (swapped(serial="  "), "give the serial of the new part"),
+            (swapped(serial="S0011"), "sits in gpu1 of this node"),
+            (swapped(slot="gpu9"), "has no slot 'gpu9': its slots are gpu0, gpu1"),
+        ):
+            with pytest.raises(Refused, match=sentence):
+                await loop.send("part_replaced", report)
         assert (await loop.until_stage("swap")).serial == "S0010"
         assert ticket.is_open
 
