@@ -176,13 +176,30 @@ class NodeRepair:
             moved = enter(replace(c.state.progress, passes=0), order.stage)
             c.set(progress=moved)
         elif order.kind is CommandKind.ABORT:
-            if not c.state.gate_closed:
-                await self.stages.release_permit()
-            c.set(ending=Ending.ABORTED, ended_by=order.by)
+            await self._abort(order)
         elif order.kind is CommandKind.RELEASE:
             await self._release(order)
         text = f"{order.by}: {order.reason}"
         await c.record_order(stage, outcome=str(order.kind), detail=text)
+
+    async def _abort(self, order: Command) -> None:
+        """The gate stays closed in a person's name; a permit that closed nothing goes back."""
+        c = self.context
+        if c.state.gate_closed:
+            kept = replace(
+                c.hold(),
+                owner=order.by,
+                reason=f"{c.state.reason}; aborted: {order.reason}",
+                release_condition="released by a person",
+                next_step=f"{order.by} decides: `sickbay release {c.state.node.id}`",
+                deadline=None,
+            )
+            await workflow.execute_local_activity_method(
+                RecordActivities.keep_hold, kept, **local("keep_hold")
+            )
+        else:
+            await self.stages.release_permit()
+        c.set(ending=Ending.ABORTED, ended_by=order.by)
 
     async def _release(self, order: Command) -> None:
         """A named person takes the node back unproven: our hold goes, and it is no return."""

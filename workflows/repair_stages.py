@@ -330,10 +330,10 @@ class RepairStages:
             **local("record_return"),
         )
         await self.release_permit()
-        if s.ticket:
+        for ticket in s.tickets:
             await workflow.execute_local_activity_method(
                 PeopleActivities.close_ticket,
-                args=[s.ticket, "the node is proven and back in service"],
+                args=[ticket, "the node is proven and back in service"],
                 **local("close_ticket"),
             )
         return Done(StageOutcome.RETURNED)

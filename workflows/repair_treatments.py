@@ -143,8 +143,9 @@ class RepairTreatments:
         answer = await c.act("ticket", self._open_ticket)
         if answer.ticket is None:
             return Done(StageOutcome.OBSERVED, f"ticket withheld by {answer.withheld}")
-        c.set(ticket=answer.ticket)
-        c.show(f"the technician: ticket {c.state.ticket}")
+        opened = (*(t for t in c.state.tickets if t != answer.ticket), answer.ticket)
+        c.set(tickets=opened)
+        c.show(f"the technician: ticket {answer.ticket}")
         await c.record()
         while True:
             report = await self._next_report()
@@ -197,7 +198,7 @@ class RepairTreatments:
             await self._comment("reminder: this part still waits for a technician")
             if workflow.now() >= escalate_at and not escalated:
                 escalated = True
-                await c.page("swap", f"ticket {c.state.ticket} waits too long", urgent=False)
+                await c.page("swap", f"ticket {c.state.tickets[-1]} waits too long", urgent=False)
         return self.report
 
     async def _reminder_fell_due(self) -> bool:
@@ -262,10 +263,11 @@ class RepairTreatments:
         )
 
     async def _comment(self, text: str) -> None:
-        ticket = self.c.state.ticket
-        if ticket:
+        if self.c.state.tickets:
             await workflow.execute_local_activity_method(
-                PeopleActivities.comment_ticket, args=[ticket, text], **local("comment_ticket")
+                PeopleActivities.comment_ticket,
+                args=[self.c.state.tickets[-1], text],
+                **local("comment_ticket"),
             )
 
     # --- needs_human ----------------------------------------------------------------------------

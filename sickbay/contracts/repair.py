@@ -205,7 +205,7 @@ class RepairState:
     clean_since: datetime | None = None
     proven_from: datetime | None = None
     command: Command | None = None
-    ticket: str | None = None
+    tickets: tuple[str, ...] = ()
     steps: tuple[StepView, ...] = ()
     paused_by: str | None = None
     ending: Ending | None = None

@@ -53,6 +53,9 @@ async def test_an_abort_keeps_the_gate_closed_and_the_permit(start):
         view = await loop.ended()
         loop.runner.let_go("n001")
         assert view.ending == "aborted"
+        (hold,) = await loop.records.holds("n001")
+        assert hold.owner == "ann"
+        assert "because" in hold.reason
         assert not loop.fleet["n001"].gate_open
         (hold,) = await loop.records.holds("n001")
         assert hold.repair_id == view.repair_id
