@@ -6,7 +6,7 @@ from temporalio import activity
 
 from activities.clock import Clock
 from activities.effects import retry_transient, withheld_by
-from sickbay.contracts.budget import GateClosed, WithholdRequest
+from sickbay.contracts.budget import GateClosed, PermitReleased, WithholdRequest
 from sickbay.contracts.steps import Action, Effect, GateRequest, Outcome, Permission, StepResult
 from sickbay.domain.gate import Hold, HoldKind, withheld_mark
 from sickbay.ports import Permits, Records, Safety, Scheduler
@@ -44,6 +44,7 @@ class GateActivities:
         at = self._clock()
         if effect.outcome is Outcome.SUCCEEDED:
             await self._permits.gate_closed(step.pool, GateClosed(repair_id=step.repair_id, at=at))
+            await self._end_others(request, by=f"taken over by {step.repair_id}")
         return StepResult(effect, at=at)
 
     @activity.defn(name="open_gate")
@@ -55,6 +56,8 @@ class GateActivities:
         if effect.outcome is Outcome.SUCCEEDED:
             by = hold.lifted_by or hold.owner
             await self._records.lift_hold(hold.id, by=by, at=at)
+            if by != hold.owner:
+                await self._end_others(request, by=by)
             await self._book_if_open(hold.node)
         return StepResult(effect, at=at)
 
@@ -76,6 +79,16 @@ class GateActivities:
         await self._records.lift_hold(hold.id, by=WITHHELD_OWNER, at=at)
         await self._book_if_open(hold.node)
         return StepResult(effect, at=at)
+
+    async def _end_others(self, request: GateRequest, *, by: str) -> None:
+        """End quarantines that earlier repairs of this node left standing, with their permits."""
+        for old in await self._records.holds(request.hold.node):
+            if old.kind is not HoldKind.QUARANTINE or old.id == request.hold.id:
+                continue
+            retry_transient(await self._scheduler.open_gate(old.node, mark=old.mark))
+            await self._records.lift_hold(old.id, by=by, at=self._clock())
+            if old.repair_id:
+                await self._permits.release(request.step.pool, PermitReleased(old.repair_id))
 
     async def _close(self, hold: Hold) -> Effect:
         """Record the hold, then close; a lost answer is read back before it is asked again."""

@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 ANSWER_TIMEOUT = timedelta(seconds=20)
 RETRY_EVERY_S = 1.0
 SAY_EVERY_S = 10.0
+SAY_AFTER_S = 2.0
 
 
 async def connect(address: str, *, namespace: str, wait_s: float | None = None) -> Client:
@@ -71,7 +72,7 @@ async def connect(address: str, *, namespace: str, wait_s: float | None = None) 
         Unreachable: no server answered in time.
     """
     began = time.monotonic()
-    said = began - SAY_EVERY_S
+    said = began - SAY_EVERY_S + SAY_AFTER_S
     while True:
         try:
             return await Client.connect(

@@ -2,10 +2,8 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
+from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
@@ -162,7 +161,7 @@ def scoring_input(settings: Settings, pool: str) -> ScoringInput:
     Raises:
         UsageError: the rule set cannot be read or makes no sense.
     """
-    rules = _rules(settings.rules)
+    rules = read_rules(settings.rules)
     times = scaled_times(load_ruleset(rules), time_scale=settings.time_scale)
     return ScoringInput(
         pool=pool,
@@ -171,19 +170,6 @@ def scoring_input(settings: Settings, pool: str) -> ScoringInput:
         time_scale=settings.time_scale,
         heartbeat_timeout_s=SCORING_HEARTBEAT_S,
     )
-
-
-def _rules(path: Path | None) -> dict[str, Any]:
-    shipped = resources.files("sickbay.scoring").joinpath("default_rules.toml")
-    source = path or shipped
-    try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{source}: the rule set cannot be read: {error}",
-            field="rules",
-            remedy="name a TOML rule set, or leave `rules` out for the shipped one",
-        ) from error
 
 
 def activities_of(owner: object) -> Sequence[Callable[..., Any]]:

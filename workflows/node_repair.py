@@ -162,6 +162,7 @@ class NodeRepair:
             progress=progress,
             reason=worst.reason,
         )
+        c.set(deadline=c.deadline_of(Stage.PERMIT))
         await c.record()
 
     async def _obey(self) -> None:
@@ -197,6 +198,7 @@ class NodeRepair:
             await workflow.execute_local_activity_method(
                 RecordActivities.keep_hold, kept, **local("keep_hold")
             )
+            await self.stages.close_tickets(f"aborted by {order.by}: {order.reason}")
         else:
             await self.stages.release_permit()
         c.set(ending=Ending.ABORTED, ended_by=order.by)
@@ -204,10 +206,11 @@ class NodeRepair:
     async def _release(self, order: Command) -> None:
         """A named person takes the node back unproven: our hold goes, and it is no return."""
         c = self.context
-        if c.state.gate_closed:
-            while not await self.stages.open_gate(by=order.by):
-                await c.sleep_retry()
+        # Also when this repair closed nothing: an earlier one may have left a hold of ours.
+        while not await self.stages.open_gate(by=order.by):
+            await c.sleep_retry()
         await self.stages.release_permit()
+        await self.stages.close_tickets(f"released by {order.by}, unproven: {order.reason}")
         c.set(ending=Ending.RELEASED_BY_PERSON, ended_by=order.by)
 
     # --- messages: they record, the loop acts ---------------------------------------------------

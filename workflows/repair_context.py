@@ -104,7 +104,7 @@ class RepairContext:
         stage = s.progress.stage
         same = bool(s.steps) and s.steps[-1].stage == stage
         since = s.stage_since if same and stage is Stage.DRAIN else workflow.now()
-        self.set(ordinal=s.ordinal + 1, stage_since=since, deadline=self._deadline(stage))
+        self.set(ordinal=s.ordinal + 1, stage_since=since, deadline=self.deadline_of(stage))
         if not same:
             self._upsert(stage)
         self.show("")
@@ -127,7 +127,8 @@ class RepairContext:
         details = f"**{s.progress.stage}** because {s.reason}: {NEXT_STEP[s.progress.stage]}"
         workflow.set_current_details(f"{details}\n\n{waiting_for}" if waiting_for else details)
 
-    def _deadline(self, stage: Stage) -> datetime:
+    def deadline_of(self, stage: Stage) -> datetime:
+        """When the stage is due, counted from now."""
         p = self.policy
         if stage in TREATMENT_STAGES and TREATMENT_STAGES[stage] is not Treatment.SWAP:
             seconds = p.treatment_deadline_s
@@ -170,12 +171,14 @@ class RepairContext:
                 await self._wait_for_approval(verb)
             else:
                 self.show(f"`sickbay go`: acts are stopped, {verb} waits")
+                await self.record()
                 await workflow.sleep(timedelta(seconds=wait_s))
                 wait_s = min(2 * wait_s, longest_s)
 
     async def _wait_for_approval(self, verb: str) -> None:
         node = self.state.node.id
-        self.show(f"approval of {verb}")
+        self.show(f"approval of {verb}: `sickbay approve {node} --by NAME`")
+        await self.record()
         text = f"{verb} of {node} waits for approval: `sickbay approve {node} --by NAME`"
         reminders = 0
         while self.approved_by is None:
@@ -214,7 +217,7 @@ class RepairContext:
         if isinstance(moved, Ending):
             self.set(ending=moved)
         else:
-            self.set(progress=moved, deadline=self._deadline(moved.stage))
+            self.set(progress=moved, deadline=self.deadline_of(moved.stage))
         view = StepView(
             ordinal=s.ordinal,
             stage=str(stage),

@@ -33,6 +33,12 @@ def part_replaced(state: RepairState, pending: Pending, report: PartReplaced) ->
     wrong = hands_on(state, pending, report.slot)
     if wrong:
         return wrong
+    asked = state.progress.slot
+    if asked is not None and report.slot != asked:
+        return (
+            f"the ticket of {state.node.id} is about {asked}, not {report.slot}: "
+            "report what was done elsewhere with `work-done --work other`"
+        )
     part = state.node.part_in(report.slot)
     serial = report.serial.strip()
     if not serial:

@@ -330,13 +330,15 @@ class RepairStages:
             **local("record_return"),
         )
         await self.release_permit()
-        for ticket in s.tickets:
-            await workflow.execute_local_activity_method(
-                PeopleActivities.close_ticket,
-                args=[ticket, "the node is proven and back in service"],
-                **local("close_ticket"),
-            )
+        await self.close_tickets("the node is proven and back in service")
         return Done(StageOutcome.RETURNED)
+
+    async def close_tickets(self, text: str) -> None:
+        """Close every ticket this repair opened, with a last line."""
+        for ticket in self.c.state.tickets:
+            await workflow.execute_local_activity_method(
+                PeopleActivities.close_ticket, args=[ticket, text], **local("close_ticket")
+            )
 
     async def open_gate(self, *, by: str) -> datetime | None:
         """Take our hold away; when it was gone, None while it still stands."""

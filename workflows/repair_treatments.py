@@ -78,6 +78,10 @@ class RepairTreatments:
                 await self.c.sleep_retry()
                 return Done(StageOutcome.INCONCLUSIVE, f"fresh boot: {booted.detail}")
             self.c.set(progress=replace(p, fresh_boot_owed=False))
+            done = await self.stages.prove()
+            return replace(
+                done, detail=f"after a fresh boot ({booted.operation_id}); {done.detail}"
+            )
         return await self.stages.prove()
 
     def _part(self) -> Part | None:

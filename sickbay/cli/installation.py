@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from sickbay.cli.processes import (
     LOOPBACK,
     Processes,
@@ -16,7 +18,8 @@ from sickbay.cli.processes import (
 )
 from sickbay.cli.session import RUN_FILE
 from sickbay.client import connect
-from sickbay.errors import Refused
+from sickbay.errors import Refused, UsageError
+from sickbay.rules import read_rules
 from sickbay.settings import Settings, save_resolved
 from sickbay.simulator.config import FaultPlan, SimulatorConfig
 
@@ -41,6 +44,7 @@ class Installation:
             Unreachable: the named Temporal cluster does not answer.
             Refused: something started did not become ready; its last lines are in the message.
         """
+        read_rules(self.settings.rules)
         resolved = await self._start_temporal()
         if resolved.simulator.enabled:
             await self._start_simulator(resolved)
@@ -102,6 +106,7 @@ class Installation:
         ends_at = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < ends_at:
             if _is_ready(ready_file):
+                await _check_pools(settings, ready_file)
                 return
             if not child.running:
                 break
@@ -130,6 +135,22 @@ def simulator_config(settings: Settings, directory: Path) -> SimulatorConfig:
         ),
     }
     return SimulatorConfig(**fields)
+
+
+async def _check_pools(settings: Settings, ready_file: Path) -> None:
+    """Refuse settings of a pool the fleet does not have: a switch would be lost to a typo."""
+    base_url = json.loads(ready_file.read_text(encoding="utf-8"))["base_url"]
+    async with httpx.AsyncClient(timeout=READY_TIMEOUT_S) as http:
+        known = sorted(
+            {n["pool"] for n in (await http.get(f"{base_url}/inventory")).json()["nodes"]}
+        )
+    unknown = sorted(set(settings.pools) - set(known))
+    if unknown:
+        raise UsageError(
+            f"no pool {unknown[0]!r} in this fleet",
+            field=f"pools.{unknown[0]}",
+            remedy=f"its pools are: {', '.join(known)}",
+        )
 
 
 def _is_ready(path: Path) -> bool:

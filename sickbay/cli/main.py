@@ -80,7 +80,7 @@ def _usage(error: Exception, *, as_json: bool) -> int:
         sys.stdout.write(f"{error}\n")
         return EXIT_USAGE
     field = getattr(getattr(error, "param", None), "name", None)
-    message = error.format_message()  # type: ignore[attr-defined]
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
     return report_error(UsageError(message, field=field, remedy="see --help"), as_json=as_json)
 
 

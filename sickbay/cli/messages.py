@@ -293,4 +293,6 @@ def _send(node: str, update: str, message: Any, as_json: bool, config: Any, stat
         return await (await session.repairs()).send(node, update, message)
 
     view = run(work, config=config, state=state)
-    emit(view, f"{node}: accepted; next: {view.next_step}", as_json=as_json)
+    told = "the machine is asked whether it is true; `sickbay tickets` shows its answer"
+    sequel = told if update == "part_replaced" else f"next: {view.next_step}"
+    emit(view, f"{node}: report taken; {sequel}", as_json=as_json)

@@ -18,8 +18,9 @@ EXIT_INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
-console = Console()
-_errors = Console(stderr=True, soft_wrap=True)
+# What is printed comes from tools and people: brackets are no markup, a bus id is no emoji.
+console = Console(markup=False, emoji=False, highlight=False)
+_errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 def emit(data: Any, screen: RenderableType, *, as_json: bool) -> None:

@@ -6,13 +6,14 @@ bounded number of times, so that `sickbay up` survives a crash of any of them.
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ LOOPBACK = "127.0.0.1"
 STOP_TIMEOUT_S = 15.0
 RESTART_LIMIT = 10
 RESTART_PAUSE_S = 0.5
+_PR_SET_PDEATHSIG = 1
 
 # The development server's defaults hide artificial delays and small limits; measured by trial:
 # activity on another queue 100 -> 15 ms, 1 ms timer 1,004 -> 13 ms, continue-as-new 1 s -> 40 ms,
@@ -37,6 +39,18 @@ DYNAMIC_CONFIG: Mapping[str, str] = {
     "frontend.namespaceCount": "100000",
     "frontend.enableCancelWorkerPollsOnShutdown": "true",
 }
+
+
+def _ends_with_parent(number: signal.Signals) -> Callable[[], None] | None:
+    """Have the kernel end a child when its parent is killed, where the kernel can (Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(number))
+
+    return ask
 
 
 @dataclass
@@ -60,6 +74,7 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_ends_with_parent(self.stop_signal),  # noqa: PLW1509 - one system call
             )
 
     @property

@@ -35,6 +35,9 @@ def budget(
             "choose one of --grant, --freeze, --unfreeze", field="budget", remedy="one at a time"
         )
 
+    if grant is not None and grant < 1:
+        raise UsageError("lend at least one closure", field="grant", remedy="e.g. --grant 2")
+
     async def work(session: Session) -> BudgetView:
         name = await session.pool(pool)
         permits = await session.permits()

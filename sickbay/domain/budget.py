@@ -151,7 +151,8 @@ def refusal_of(
     size = state.nodes_on_record
     if state.frozen_by:
         return Refusal.FROZEN
-    if sum(p.group == request.group for p in state.permits) >= policy.per_group:
+    others = [p for p in state.permits if p.node != request.node]
+    if sum(p.group == request.group for p in others) >= policy.per_group:
         return Refusal.GROUP
     if state.extra > 0:
         return None
@@ -160,7 +161,7 @@ def refusal_of(
     if len(state.spent) >= policy.allowed(size):
         return Refusal.WINDOW
     closed = state.closed() | {request.node}
-    room = len(state.permits) < policy.out_at_once(size) and len(closed) <= policy.closures(size)
+    room = len(others) < policy.out_at_once(size) and len(closed) <= policy.closures(size)
     return None if room else Refusal.OUT
 
 
@@ -223,7 +224,8 @@ def _granted(
     return replace(
         state,
         queue=tuple(a for a in state.queue if a.repair_id != request.repair_id),
-        permits=(*state.permits, permit),
+        # A node whose repair was aborted keeps its permit; a new repair takes it over.
+        permits=(*(p for p in state.permits if p.node != request.node), permit),
         spent=(*state.spent, *charge),
         extra=state.extra - needs_extra,
         granted=state.granted + 1,

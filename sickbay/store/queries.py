@@ -1,7 +1,7 @@
 """What people ask of the store: the fleet, one node, tickets, pages, withheld acts."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -206,6 +206,8 @@ async def node_view(store: Store, node: str) -> NodeView:
         holds = tuple(hold_of(h) for h in (await db.execute(standing_holds)).all())
         rows = await _repairs(db, limit=PAST + 1, node=node)
     running = next((r for r in rows if r.ending is None), None)
+    if running is not None:
+        holds = tuple(_followed(hold, running) for hold in holds)
     past = tuple(r for r in rows if r is not running)[:PAST]
     foreign = not row.gate_open and not holds
     return NodeView(
@@ -220,6 +222,13 @@ async def node_view(store: Store, node: str) -> NodeView:
         repair=running,
         past=past,
     )
+
+
+def _followed(hold: Hold, repair: RepairRow) -> Hold:
+    """A running repair's hold, with the next step and deadline of the repair as it is now."""
+    if hold.repair_id != repair.repair_id:
+        return hold
+    return replace(hold, next_step=repair.next_step, deadline=repair.deadline)
 
 
 async def recent_repairs(store: Store, *, limit: int = RECENT) -> list[RepairRow]:

@@ -51,7 +51,9 @@ async def test_a_node_is_explained_whole(records, store):
     view = await node_view(store, "n1")
     assert [p.slot for p in view.node.parts] == ["gpu0", "gpu1"]
     assert (view.gate_open, view.gate_since) == (False, at(2))
-    assert view.holds == (hold("n1"),)
+    (standing,) = view.holds
+    assert standing.id == hold("n1").id
+    assert (standing.next_step, standing.deadline) == (view.repair.next_step, view.repair.deadline)
     assert (view.health, view.standing_since, view.reopens) == (SICK, at(1), "")
     assert view.repair.repair_id == "r1"
     assert [(s.stage, s.outcome) for s in view.repair.steps] == [("permit", "granted")]

@@ -202,9 +202,11 @@ async def test_unknown_health_withdraws_nothing(start):
 
 async def test_a_hard_fail_newer_than_the_treatment_counts_against_the_proof(start):
     async with start() as loop:
+        loop.control["n001"].hold()
         await loop.broken("n001", Treatment.RESET)
-        await loop.until("the reset", loop.fleet.done)
+        await loop.until_stage("reset")
         loop.runner.hold("n001")
+        loop.control["n001"].let_go()
         await loop.until_stage("prove")
         await loop.report("n001", id="again", reason="hard_fail:xid_48")
         loop.runner.let_go("n001")
