@@ -3,11 +3,13 @@
 import json
 import socket
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from sickbay.cli.main import invoke
+from sickbay.domain.gate import Hold, HoldKind
 from sickbay.domain.node import Node, Part, PartKind
 from sickbay.settings import Settings, save_resolved
 from sickbay.store.engine import open_store
@@ -127,6 +129,47 @@ async def test_up_refuses_a_bad_settings_file_before_it_starts_anything(tmp_path
     assert code == 2
     assert "simulator.nodez" in err
     assert str(config) in err
+
+
+async def test_up_refuses_rules_that_cannot_be_read(tmp_path, capsys):
+    config = tmp_path / "s.toml"
+    config.write_text('rules = "/nowhere.toml"\n[simulator]\nenabled = true\n', encoding="utf-8")
+    state = str(tmp_path / "state")
+    code, _, err = await run_up(["up", "--config", str(config), "--state", state], capsys)
+    assert code == 2
+    assert "/nowhere.toml" in err
+
+
+async def test_up_refuses_settings_of_a_pool_the_fleet_does_not_have(
+    tmp_path, capsys, temporal_cli
+):
+    assert temporal_cli
+    config = tmp_path / "s.toml"
+    config.write_text(
+        "[temporal]\nport = 0\nui_port = 0\n[simulator]\nenabled = true\nnodes = 4\npools = 1\n"
+        '[pools.pool_a]\nmode = "observe"\n',
+        encoding="utf-8",
+    )
+    state = str(tmp_path / "state")
+    code, _, err = await run_up(["up", "--config", str(config), "--state", state], capsys)
+    assert code == 2
+    assert "pool_a" in err
+    assert "pool-a" in err
+
+
+async def test_what_people_and_tools_wrote_is_shown_as_it_is(state, capsys):
+    settings = Settings.model_validate_json((state / "run.json").read_text())
+    store = await open_store(settings.store_url)
+    now = datetime.now(UTC)
+    text = "swap [gpu3] at 0000:ab:00, see [/ops]"
+    await StoreRecords(store).place_hold(
+        Hold("h1", "n001", HoldKind.OPERATOR, "me[/x]", "m", text, now, "asked", "wait")
+    )
+    await store.close()
+    code, out, err = await run(["explain", "n001", "--state", str(state)], capsys)
+    assert code == 0, err
+    assert text in " ".join(out.replace("│", " ").split())
+    assert "NOT RUNNING" in out
 
 
 async def test_up_refuses_a_port_in_use_and_leaves_nothing_running(tmp_path, capsys, temporal_cli):

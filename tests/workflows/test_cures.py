@@ -220,9 +220,11 @@ async def test_a_hard_fail_newer_than_the_treatment_counts_against_the_proof(sta
 async def test_a_hard_fail_older_than_the_treatment_is_merged(start):
     async with start() as loop:
         early = utc_now()
+        loop.control["n001"].hold()
         await loop.broken("n001", Treatment.RESET)
-        await loop.until("the reset", loop.fleet.done)
+        await loop.until_stage("reset")
         await loop.report("n001", id="late mail", observed_at=early, reason="hard_fail:xid_48")
+        loop.control["n001"].let_go()
         assert (await loop.ended()).ending == "returned"
         assert await loop.story() == RESET_CURED
 

@@ -65,6 +65,37 @@ async def test_an_abort_keeps_the_gate_closed_and_the_permit(start):
         assert loop.records.steps[-1].outcome == "abort"
 
 
+async def aborted_at_diagnose(loop) -> None:
+    loop.runner.hold("n001")
+    await loop.broken("n001", Treatment.RESET)
+    await loop.until_stage("diagnose")
+    await loop.order("abort")
+    assert (await loop.ended()).ending == "aborted"
+    loop.runner.let_go("n001")
+
+
+async def test_a_new_repair_takes_over_what_an_abort_left(start):
+    async with start() as loop:
+        await aborted_at_diagnose(loop)
+        await loop.report("n001", id="again", source="person", hard=False, reason="requested")
+        assert (await loop.ended()).ending == "returned"
+        assert loop.fleet["n001"].gate_open
+        assert await loop.records.holds("n001") == ()
+        assert (await loop.permits.status(POOL)).out == ()
+
+
+async def test_a_release_ends_the_hold_an_earlier_abort_left(start):
+    async with start() as loop:
+        await aborted_at_diagnose(loop)
+        await loop.freeze()
+        await loop.report("n001", id="again", source="person", hard=False, reason="requested")
+        await loop.until_stage("permit", waits="permit")
+        await loop.order("release")
+        assert (await loop.ended()).ending == "released_by_person"
+        assert loop.fleet["n001"].gate_open
+        assert await loop.records.holds("n001") == ()
+
+
 async def test_an_abort_before_the_gate_closed_gives_the_place_in_the_queue_back(start):
     async with start() as loop:
         await loop.freeze()

@@ -26,10 +26,12 @@ async def test_inconclusive_is_asked_again_then_a_person_once_and_no_treatment(s
 
 async def test_an_inconclusive_proof_counts_for_nothing_and_breaks_the_row(start):
     async with start() as loop:
+        loop.control["n001"].hold()
         await loop.broken("n001", Treatment.RESET)
-        await loop.until("the reset", loop.fleet.done)
+        await loop.until_stage("reset")
         # The first proof passes, the second cannot tell: two more must follow.
         loop.fleet.script("checks.dcgm_diag", Verdict.PASS, UNCLEAR, node="n001")
+        loop.control["n001"].let_go()
         assert (await loop.ended()).ending == "returned"
         assert (await loop.story())[4:] == [
             "prove passed",
