@@ -57,7 +57,7 @@ from workers.wiring import activities_of
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 POLL_S = 0.05
 POOL = "train"
 BUDGET = BudgetPolicy(allowance=3, cap=4)
