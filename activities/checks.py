@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from temporalio import activity
 
@@ -10,9 +12,11 @@ from sickbay.contracts.steps import Action, NodeFacts, SuiteAnswer, SuiteRequest
 from sickbay.domain.node import Node
 from sickbay.domain.proof import Check, CheckResult, SuiteResult, suite_verdict
 from sickbay.domain.reading import Verdict
+from sickbay.errors import NodeUnreadable
 from sickbay.ports import CheckRunner, Evidence, Inventory, NodeControl, Safety
 
 HEARTBEAT_S = 1.0
+ResultT = TypeVar("ResultT")
 
 
 class CheckActivities:
@@ -50,27 +54,27 @@ class CheckActivities:
             results.append(await self._run(check, node=node, deadline_s=left_s))
         verdict = suite_verdict(results)
         result = SuiteResult(request.suite.name, verdict=verdict, checks=tuple(results))
-        return SuiteAnswer(result=result)
+        return SuiteAnswer(result=result, parts=await self._parts())
+
+    async def _parts(self) -> tuple[str, ...]:
+        """Which parts were there when the suite ended; empty when the node cannot say."""
+        try:
+            facts = await _beating(self._control.facts(), "facts")
+        except NodeUnreadable:
+            return ()
+        return tuple(sorted(p.uuid or p.serial for p in facts.parts))
 
     @activity.defn(name="read_facts")
     async def read_facts(self) -> NodeFacts:
         """The node's present boot id and parts."""
-        return await self._control.facts()
+        return await _beating(self._control.facts(), "facts")
 
     async def _run(self, check: Check, *, node: Node, deadline_s: float) -> CheckResult:
         if deadline_s <= 0:
             return CheckResult(check, Verdict.INCONCLUSIVE, why="no time left in the suite")
         began = time.monotonic()
-        run = asyncio.ensure_future(self._runner.run(check, node=node, deadline_s=deadline_s))
-        try:
-            while not run.done():
-                activity.heartbeat(check.label)
-                await asyncio.wait({run}, timeout=HEARTBEAT_S)
-        except asyncio.CancelledError:
-            run.cancel()
-            await asyncio.wait({run})
-            raise
-        output = run.result()
+        run = self._runner.run(check, node=node, deadline_s=deadline_s)
+        output = await _beating(run, check.label)
         evidence = await self._evidence.put(output.raw, kind=check.label)
         return CheckResult(
             check,
@@ -80,3 +84,17 @@ class CheckActivities:
             evidence=evidence,
             duration_s=time.monotonic() - began,
         )
+
+
+async def _beating(work: Coroutine[Any, Any, ResultT], label: str) -> ResultT:
+    """The result of `work`; the server hears meanwhile that we live, and may cancel it."""
+    run = asyncio.ensure_future(work)
+    try:
+        while not run.done():
+            activity.heartbeat(label)
+            await asyncio.wait({run}, timeout=HEARTBEAT_S)
+    except asyncio.CancelledError:
+        run.cancel()
+        await asyncio.wait({run})
+        raise
+    return run.result()

@@ -10,13 +10,13 @@ import random
 import time
 from dataclasses import dataclass, field
 
-import httpx
-
 from sickbay.client import TemporalRepairs, connect
 from sickbay.contracts.repair import PartReplaced, Work, WorkDone
 from sickbay.domain.node import Category
+from sickbay.domain.repair import Stage
 from sickbay.errors import Refused, Unreachable
 from sickbay.settings import Settings
+from sickbay.simulator.client import SimulatorClient
 from sickbay.store.engine import open_store
 from sickbay.store.queries import OpenTicket, open_tickets
 from sickbay.store.records import StoreRecords
@@ -38,9 +38,10 @@ class Technician:
     settings: Settings
     records: StoreRecords
     repairs: TemporalRepairs
-    out: wiring.Outside
+    fleet: SimulatorClient
     due: dict[str, float] = field(default_factory=dict)
     cleaned: set[str] = field(default_factory=set)
+    reported: dict[str, tuple[str, int]] = field(default_factory=dict)
     rng: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311
 
     async def look(self) -> None:
@@ -58,41 +59,44 @@ class Technician:
 
     async def _work(self, ticket: OpenTicket) -> None:
         try:
+            # Hands off a node that is being proven: its ticket stays open until the proof is over.
+            repair = await self.repairs.status(ticket.node)
+            if repair.stage != Stage.SWAP or repair.slot not in {None, ticket.slot}:
+                return
             if ticket.category == Category.THERMAL and ticket.id not in self.cleaned:
                 await self._clean(ticket)
             else:
                 await self._replace(ticket)
-        except (Refused, Unreachable, httpx.HTTPError) as error:
+        except (Refused, Unreachable) as error:
             log.warning("ticket %s of %s: %s", ticket.id, ticket.node, error)
 
     async def _clean(self, ticket: OpenTicket) -> None:
         """Dust is the usual cause of heat: clean first, replace when it did not help."""
-        body = {"node": ticket.node, "slot": ticket.slot, "work": "cleaned"}
-        await self._hands("/technician/work", body)
+        await self.fleet.work(ticket.node, slot=ticket.slot, work=Work.CLEANED)
         self.cleaned.add(ticket.id)
         message = WorkDone(work=Work.CLEANED, by=NAME, slot=ticket.slot)
         await self.repairs.send(ticket.node, "work_done", message)
         log.info("cleaned %s of %s", ticket.slot, ticket.node)
 
     async def _replace(self, ticket: OpenTicket) -> None:
-        """Replace the part, unless the slot already holds another one than the ticket's."""
+        """Replace the part, unless the slot holds a new one that was not reported yet.
+
+        A part that was reported is left alone until the ticket says that the machine knows better.
+        """
         serial = await self._serial_in(ticket.node, ticket.slot)
-        if serial == ticket.part_serial:
-            body = {"node": ticket.node, "slot": ticket.slot}
-            serial = str((await self._hands("/technician/replace", body))["serial"])
+        told, lines = self.reported.get(ticket.id, ("", 0))
+        if serial == told and len(ticket.lines) == lines:
+            return
+        if serial in {ticket.part_serial, told}:
+            serial = (await self.fleet.replace(ticket.node, slot=ticket.slot)).serial
         message = PartReplaced(slot=ticket.slot, serial=serial, by=NAME)
         await self.repairs.send(ticket.node, "part_replaced", message)
+        self.reported[ticket.id] = (serial, len(ticket.lines))
         log.info("replaced %s of %s by %s", ticket.slot, ticket.node, serial)
 
     async def _serial_in(self, node: str, slot: str) -> str:
-        answer = await self.out.http.get(f"{self.out.base_url}/inventory")
-        rows = [r for r in answer.json()["nodes"] if r["node"] == node]
-        return next(str(p["serial"]) for r in rows for p in r["parts"] if p["slot"] == slot)
-
-    async def _hands(self, path: str, body: dict[str, str]) -> dict[str, object]:
-        answer = await self.out.http.post(f"{self.out.base_url}{path}", json=body)
-        answer.raise_for_status()
-        return dict(answer.json())
+        row = next(n for n in await self.fleet.inventory() if n.node == node)
+        return next(p.serial for p in row.parts if p.slot == slot)
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -101,7 +105,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     out = wiring.outside(settings)
     store = await open_store(settings.store_url)
     repairs = TemporalRepairs(client, policy_of=settings.repair_policy)
-    technician = Technician(settings, StoreRecords(store), repairs, out)
+    fleet = SimulatorClient(out.base_url, client=out.http)
+    technician = Technician(settings, StoreRecords(store), repairs, fleet)
     try:
         while not stop.is_set():
             await technician.look()

@@ -104,11 +104,23 @@ def remote(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.A
 
 
 def on_node(
-    queue: str, *, deadline_s: float, heartbeat_s: float, unreachable_s: float, summary: str
+    queue: str,
+    *,
+    deadline_s: float,
+    heartbeat_s: float,
+    unreachable_s: float,
+    summary: str,
+    in_all_s: float | None = None,
 ) -> workflow.ActivityConfig:
-    """Options of an activity on one node's queue."""
+    """Options of an activity on one node's queue.
+
+    Retries end as well, after `in_all_s` (default: room for one attempt that was lost and one that
+    runs its full time): a node that answers with nothing but errors must not hold a stage for ever.
+    """
+    most_s = unreachable_s + 2 * (deadline_s + MARGIN_S) if in_all_s is None else in_all_s
     return {
         **remote(deadline_s=deadline_s, heartbeat_s=heartbeat_s, summary=summary),
         "task_queue": queue,
         "schedule_to_start_timeout": timedelta(seconds=unreachable_s),
+        "schedule_to_close_timeout": timedelta(seconds=most_s),
     }

@@ -52,6 +52,7 @@ class RepairStages:
     def __init__(self, context: RepairContext) -> None:
         self.c = context
         self.decision: PermitDecided | None = None
+        self.parts: tuple[str, ...] | None = None
 
     # --- permit ---------------------------------------------------------------------------------
 
@@ -222,11 +223,28 @@ class RepairStages:
             return done
         if done.outcome is StageOutcome.FAILED:
             self._absorb(result)
+        if done.outcome is StageOutcome.PASSED:
+            done = await self._same_parts(done)
         newer = self._newer_hard_fail()
         if done.outcome is StageOutcome.PASSED and newer is not None:
             self.c.set(clean_since=newer.observed_at)
             return self._as(done, StageOutcome.FAILED, f"passed, but {newer.reason} came since")
         return done
+
+    async def _same_parts(self, done: Done) -> Done:
+        """A pass counts for the parts it ran on: other hands in the node begin the proof anew."""
+        c = self.c
+        before = c.state.proven_parts if c.state.progress.passes else None
+        now, self.parts = self.parts, None
+        c.set(proven_parts=now)
+        if now == ():
+            text = "passed, but the node's parts cannot be named"
+        elif before is not None and now != before:
+            text = "passed, but on other parts than the pass before: the proof begins anew"
+        else:
+            return done
+        await c.sleep_retry()
+        return self._as(done, StageOutcome.INCONCLUSIVE, text)
 
     async def _suite(self, verb: str) -> tuple[Done, SuiteResult | None]:
         c = self.c
@@ -257,6 +275,7 @@ class RepairStages:
         if answer.result is None:
             await c.sleep_retry()
             return Done(StageOutcome.INCONCLUSIVE, "the node is not on record"), None
+        self.parts = answer.parts
         done = self._judged(answer.result, c.operation(verb))
         if done.outcome is StageOutcome.INCONCLUSIVE:
             await c.sleep_retry()

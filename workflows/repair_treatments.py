@@ -32,6 +32,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.repair_context import Done, RepairContext
     from workflows.repair_stages import RepairStages
 
+# How many heartbeats long a node may go on answering that it cannot name its parts.
+FACTS_BEATS = 4
 Report = PartReplaced | WorkDone | OperatorNote
 
 
@@ -234,9 +236,10 @@ class RepairTreatments:
         seen = next((p for p in facts.parts if p.slot == report.slot), None)
         if seen is None or old is None or seen.serial == old.serial:
             serial = seen.serial if seen else "no part"
-            await self._comment(
-                f"the machine still shows {serial} in {report.slot}: the ticket stays open"
-            )
+            text = f"the machine still shows {serial} in {report.slot}: the ticket stays open"
+            await self._comment(text)
+            if seen is None:
+                await c.page("verify_swap", text, urgent=False)
             return None
         await workflow.execute_local_activity_method(
             RecordActivities.replace_part,
@@ -255,14 +258,16 @@ class RepairTreatments:
 
     async def _facts(self) -> NodeFacts:
         c = self.c
+        beat_s = c.policy.heartbeat_timeout_s
         return await workflow.execute_activity_method(
             CheckActivities.read_facts,
             **on_node(
                 node_queue(c.state.node.id),
-                deadline_s=c.policy.heartbeat_timeout_s,
-                heartbeat_s=c.policy.heartbeat_timeout_s,
+                deadline_s=beat_s,
+                heartbeat_s=beat_s,
                 unreachable_s=c.policy.node_queue_timeout_s,
                 summary="read_facts",
+                in_all_s=c.policy.node_queue_timeout_s + FACTS_BEATS * beat_s,
             ),
         )
 

@@ -21,7 +21,7 @@ from sickbay.errors import NodeUnreadable
 from sickbay.ports import Inventory
 from sickbay.readers import nvidia_smi
 from sickbay.readers.parts import bus_id
-from sickbay.tool_process import run_tool
+from sickbay.tool_process import ToolRun, run_tool
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 FACTS_DEADLINE_S = 30.0
@@ -71,15 +71,25 @@ class NvidiaNodeControl:
 
     async def facts(self) -> NodeFacts:
         """Boot id and the parts the node sees, in the slots the inventory knows them by."""
-        run = await run_tool(["nvidia-smi", "-q", "-x"], env=self._env, deadline_s=FACTS_DEADLINE_S)
-        seen = nvidia_smi.read_parts(run.text)
+        node = await self._inventory.node(self._node_id)
+        known = node.parts if node else ()
+        run = await self._query()
+        seen = nvidia_smi.read_parts(run.text) or await self._one_by_one(known)
         if not seen:
             first = run.text.strip().splitlines()[:1] or [run.why]
             raise NodeUnreadable(f"the node shows no parts: {first[0]}")
-        node = await self._inventory.node(self._node_id)
-        known = node.parts if node else ()
         parts = tuple(replace(part, slot=_slot(part, known)) for part in seen)
         return NodeFacts(boot_id=await self.boot_id(), parts=parts)
+
+    async def _one_by_one(self, known: tuple[Part, ...]) -> tuple[Part, ...]:
+        """The parts that still answer: one lost GPU ends the query of them all."""
+        places = [p.bus_id for p in known if p.bus_id]
+        runs = [await self._query("-i", place) for place in places]
+        return tuple(part for run in runs for part in nvidia_smi.read_parts(run.text))
+
+    async def _query(self, *which: str) -> ToolRun:
+        argv = ["nvidia-smi", "-q", "-x", *which]
+        return await run_tool(argv, env=self._env, deadline_s=FACTS_DEADLINE_S)
 
     async def start(self, treatment: Treatment, *, part: Part | None, operation_id: str) -> None:
         """Start the act once per operation id; an act that was started is never started again."""
@@ -98,7 +108,7 @@ class NvidiaNodeControl:
 
         When another part answers in its place, the UUID is given and the driver refuses it.
         """
-        run = await run_tool(["nvidia-smi", "-q", "-x"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        run = await self._query()
         seen = nvidia_smi.read_parts(run.text)
         same = next((p for p in seen if p.uuid == part.uuid and p.bus_id), None)
         if same is not None:

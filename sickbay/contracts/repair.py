@@ -204,6 +204,7 @@ class RepairState:
     gate_closed: bool = False
     clean_since: datetime | None = None
     proven_from: datetime | None = None
+    proven_parts: tuple[str, ...] | None = None
     command: Command | None = None
     tickets: tuple[str, ...] = ()
     steps: tuple[StepView, ...] = ()

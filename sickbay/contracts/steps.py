@@ -129,10 +129,15 @@ class SuiteRequest:
 
 @dataclass(frozen=True)
 class SuiteAnswer:
-    """A suite's result, or why none may be had."""
+    """A suite's result, or why none may be had.
+
+    `parts` names the parts (UUID, else serial) that were there when it ended: empty when the node
+    could not say, None when it was not asked.
+    """
 
     result: SuiteResult | None
     withheld: Permission | None = None
+    parts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

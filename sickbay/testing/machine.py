@@ -68,7 +68,7 @@ class MemoryNodeControl:
     """The NodeControl port of one node.
 
     Verbs to script: `control.<treatment>` with an `Effect`; a permanent one had no effect, an
-    ambiguous one had. `hold` keeps acts and facts from ending until `let_go`.
+    ambiguous one had. `hold` keeps acts, and `hold_facts` facts, from ending until `let_go`.
     """
 
     def __init__(self, fleet: MemoryFleet, *, node: str) -> None:
@@ -77,14 +77,21 @@ class MemoryNodeControl:
         self._effects: dict[str, Effect] = {}
         self._free = asyncio.Event()
         self._free.set()
+        self._facts_free = asyncio.Event()
+        self._facts_free.set()
 
     def hold(self) -> None:
-        """The next acts do not end, and the next facts are not given."""
+        """The next acts do not end."""
         self._free.clear()
+
+    def hold_facts(self) -> None:
+        """The next facts are not given."""
+        self._facts_free.clear()
 
     def let_go(self) -> None:
         """What was held ends."""
         self._free.set()
+        self._facts_free.set()
 
     async def boot_id(self) -> str:
         """The present boot id. Raises `NodeUnreadable` while the node is down."""
@@ -93,7 +100,7 @@ class MemoryNodeControl:
     async def facts(self) -> NodeFacts:
         """What the node sees of itself. Raises `NodeUnreadable` while it is down."""
         self._fleet.log.add("control.facts", node=self._node)
-        await self._free.wait()
+        await self._facts_free.wait()
         machine = self._machine()
         return NodeFacts(machine.boot_id, parts=tuple(machine.parts))
 

@@ -260,3 +260,21 @@ async def _written(acts: Path) -> int:
                 return int(text)
         await asyncio.sleep(0.02)
     raise AssertionError("no supervisor")
+
+
+async def test_facts_name_the_gpus_that_answer_when_another_one_is_lost(
+    tools, control, node, state_xml
+):
+    one = state_xml({"00000000:3B:00.0": "GPU-new"})
+    lost = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost."
+    script = f"""if [ "$3" = -i ] && [ "$4" = "{node.part_in("gpu1").bus_id}" ]; then
+  echo '{one}'
+else echo '{lost}'; exit 15; fi"""
+    facts = await control(tools(nvidia_smi=script)).facts()
+    assert [(p.slot, p.uuid) for p in facts.parts] == [("gpu1", "GPU-new")]
+
+
+async def test_a_node_whose_every_gpu_is_lost_names_none(tools, control):
+    lost = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost."
+    with pytest.raises(NodeUnreadable, match="GPU is lost"):
+        await control(tools(nvidia_smi=f"echo '{lost}'; exit 15")).facts()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sickbay.contracts.repair import NeedsTime, OperatorNote, PartReplaced, Work, WorkDone
+from sickbay.contracts.repair import NeedsTime, OperatorNote, PartReplaced, Skip, Work, WorkDone
 from sickbay.domain.node import Treatment
 from sickbay.errors import Refused
 from tests.workflows.conftest import POLICY
@@ -79,7 +79,7 @@ async def test_the_same_part_back_keeps_the_ticket_open_until_it_is_true(start):
 async def test_a_second_report_is_refused_while_the_first_is_checked(start):
     async with start() as loop:
         await waiting_for_the_technician(loop)
-        loop.control["n001"].hold()
+        loop.control["n001"].hold_facts()
         loop.fleet.swap_part("n001", "gpu0", serial="NEW1")
         await loop.send("part_replaced", swapped())
         with pytest.raises(Refused, match="is being checked"):
@@ -191,3 +191,69 @@ async def test_a_machine_that_cannot_be_asked_proves_no_swap(start):
         async with loop.node_worker("n001"):
             await loop.until_taken("part_replaced", swapped())
             assert (await loop.ended()).ending == "returned"
+
+
+async def test_a_machine_that_answers_with_errors_only_holds_the_swap_no_longer_than_it_may(start):
+    policy = replace(POLICY, node_queue_timeout_s=1.0, heartbeat_timeout_s=1.0)
+    async with start(policy=policy) as loop:
+        ticket = await waiting_for_the_technician(loop)
+        loop.fleet.swap_part("n001", "gpu0", serial="NEW1")
+        loop.fleet["n001"].up = False
+        await loop.send("part_replaced", swapped())
+        await loop.until("a page", lambda: loop.pager.about("cannot be verified"))
+        assert ticket.is_open
+        loop.fleet["n001"].up = True
+        await loop.until_taken("part_replaced", swapped())
+        assert (await loop.ended()).ending == "returned"
+
+
+async def test_a_part_that_the_machine_does_not_see_is_paged_and_the_ticket_stays_open(start):
+    async with start() as loop:
+        ticket = await waiting_for_the_technician(loop)
+        gone = loop.fleet["n001"].parts.pop(0)
+        await loop.send("part_replaced", swapped())
+        await loop.until("a page", lambda: loop.pager.about("still shows no part in gpu0"))
+        assert ticket.is_open
+        loop.fleet["n001"].parts.insert(0, gone)
+        loop.fleet.swap_part("n001", "gpu0", serial="NEW1")
+        await loop.until_taken("part_replaced", swapped())
+        assert (await loop.ended()).ending == "returned"
+
+
+async def test_a_part_replaced_between_two_passes_begins_the_proof_anew(start):
+    async with start() as loop:
+        await waiting_for_the_technician(loop)
+        loop.fleet.swap_part("n001", "gpu0", serial="NEW1")
+        loop.runner.hold("n001")
+        await loop.send("part_replaced", swapped())
+        await loop.until_stage("prove")
+        await loop.order("pause")
+        loop.runner.let_go("n001")
+        await loop.until_count("prove passed", 1)
+        loop.fleet.swap_part("n001", "gpu1", serial="NEW2")
+        await loop.order("resume")
+        assert (await loop.ended()).ending == "returned"
+        assert (await loop.story())[4:] == [
+            "prove passed",
+            "prove inconclusive",
+            "prove passed",
+            "prove passed",
+            "return returned",
+        ]
+
+
+async def test_a_pass_on_a_node_that_cannot_name_its_parts_counts_for_nothing(start):
+    async with start() as loop:
+        await loop.broken("n001", Treatment.RESET)
+        loop.runner.hold("n001")
+        await loop.until_stage("diagnose")
+        await loop.order("pause")
+        loop.runner.let_go("n001")
+        await loop.until_count("diagnose confirmed", 1)
+        loop.fleet.mend("n001")
+        parts, loop.fleet["n001"].parts[:] = [*loop.fleet["n001"].parts], []
+        await loop.send("skip", Skip(stage="prove", by="ann", reason="a test"))
+        await loop.until_count("prove inconclusive", 1)
+        loop.fleet["n001"].parts[:] = parts
+        assert (await loop.ended()).ending == "returned"
+        assert loop.fleet.log.count("scheduler.open_gate") == 1
