@@ -5,7 +5,7 @@ from temporalio import activity
 from activities.effects import retry_transient, withheld_by
 from sickbay.contracts.budget import BudgetPage
 from sickbay.contracts.steps import Action, Effect, PageDraft, TicketAnswer, TicketRequest
-from sickbay.domain.blame import common_factor
+from sickbay.domain.blame import common_of_counts, counted
 from sickbay.ports import Inventory, Pager, Safety, Tickets
 
 
@@ -51,12 +51,20 @@ class PeopleActivities:
     @activity.defn(name="page_budget")
     async def page_budget(self, page: BudgetPage) -> Effect:
         """Page that a budget or cap is spent, with the factor its nodes have in common."""
-        population = [
-            {"rack": n.rack, "group": n.group, "node_class": n.node_class}
-            for n in await self._inventory.nodes(pool=page.pool)
-        ]
-        factor = common_factor(list(page.factors), population)
-        cause = f"likely common factor: {factor}" if factor else "no common factor stands out"
+        nodes = await self._inventory.nodes(pool=page.pool)
+        population = counted(
+            {"rack": n.rack, "group": n.group, "node_class": n.node_class} for n in nodes
+        )
+        factor = common_of_counts(
+            page.carriers, failing=page.failing, carried=population, nodes=len(nodes)
+        )
+        cause = "no common factor stands out"
+        if factor is not None:
+            said = factor.sentence(failing=page.failing, nodes=len(nodes))
+            cause = f"likely common factor: {said}"
+        symptoms = ", ".join(f"{n} x {r}" for r, n in page.carriers.get("reason", {}).items())
+        if symptoms:
+            cause = f"{cause}. Symptoms: {symptoms}"
         detail = (
             f"{page.text}. {cause}. Lend closures with "
             f"`sickbay budget {page.pool} --grant N --by NAME --reason TEXT`, "

@@ -2,7 +2,13 @@
 
 from temporalio import activity
 
-from sickbay.contracts.budget import PermitAsk, PermitEvent, PermitReleased, ReconcileRequest
+from sickbay.contracts.budget import (
+    PermitAsk,
+    PermitEvent,
+    PermitReleased,
+    Recheck,
+    ReconcileRequest,
+)
 from sickbay.ports import Permits, Records
 
 
@@ -48,3 +54,13 @@ class PermitActivities:
             if repair not in standing:
                 free.append(repair)
         return free
+
+    @activity.defn(name="recheck_health")
+    async def recheck_health(self, asks: list[Recheck]) -> list[str]:
+        """Repair ids of the asks whose node was seen well since; unknown is no recovery."""
+        recovered = []
+        for ask in asks:
+            present = await self._records.present_health(ask.node)
+            if present.recovered_since(ask.since):
+                recovered.append(ask.repair_id)
+        return recovered

@@ -52,12 +52,17 @@ from sickbay.contracts.repair import (
 )
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Node
-from sickbay.errors import Refused, Unreachable
+from sickbay.errors import Refused, SickbayError, Unreachable
 from sickbay.settings import Settings
 
 log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT = timedelta(seconds=20)
+ATTEMPT_TIMEOUT = timedelta(seconds=6)
+ATTEMPT_AT_LEAST_S = 1.0
+ASK_AGAIN_S = 0.1
+# How the server says that a run ended, or started over, before it answered an order.
+DROPPED = "AcceptedUpdateCompletedWorkflow"
 RETRY_EVERY_S = 1.0
 SAY_EVERY_S = 10.0
 SAY_AFTER_S = 2.0
@@ -252,7 +257,12 @@ class TemporalPermits:
         await self.resize(pool)
         handle = self._client.get_workflow_handle(names.budget_workflow_id(pool))
         view: BudgetView = await _update(
-            handle, update, message, what=f"the budget of {pool}", result=BudgetView
+            handle,
+            update,
+            message,
+            what=f"the budget of {pool}",
+            result=BudgetView,
+            keeps_orders=True,
         )
         return view
 
@@ -281,23 +291,53 @@ async def _update(
     *,
     what: str,
     result: type = RepairView,
+    keeps_orders: bool = False,
 ) -> Any:
-    try:
-        return await handle.execute_update(
-            update,
-            message,
-            id=str(uuid.uuid4()),  # noqa: TID251 - a client's own id, not workflow code
-            result_type=result,
-            rpc_timeout=ANSWER_TIMEOUT,
-        )
-    except WorkflowUpdateFailedError as error:
-        cause = error.cause
-        sentence = cause.message if isinstance(cause, ApplicationError) else str(cause)
-        raise Refused(sentence) from error
-    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-        raise _silent(what) from error
-    except RPCError as error:
-        raise _rpc(error, what) from error
+    """Send one order under one id until it is answered, for `ANSWER_TIMEOUT` in all.
+
+    A run that starts over drops the orders it has not answered: they are sent again. One whose
+    answer was lost is sent again only to a workflow that `keeps_orders`, and so knows it by its id.
+    """
+    order = str(uuid.uuid4())  # noqa: TID251 - a client's own id, not workflow code
+    ends_at = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
+    while True:
+        left = timedelta(seconds=max(ends_at - time.monotonic(), ATTEMPT_AT_LEAST_S))
+        limit = min(left, ATTEMPT_TIMEOUT) if keeps_orders else left
+        try:
+            return await handle.execute_update(
+                update, message, id=order, result_type=result, rpc_timeout=limit
+            )
+        except WorkflowUpdateFailedError as error:
+            cause = error.cause
+            if not (isinstance(cause, ApplicationError) and cause.type == DROPPED):
+                raise Refused(
+                    cause.message if isinstance(cause, ApplicationError) else str(cause)
+                ) from error
+            failed: SickbayError = _silent(what)
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            if not keeps_orders:
+                raise _silent(what) from error
+            failed = _silent(what)
+        except RPCError as error:
+            failed = _rpc(error, what)
+            if not await _may_ask_again(handle, error, keeps_orders=keeps_orders):
+                raise failed from error
+        if time.monotonic() >= ends_at:
+            raise failed
+        await asyncio.sleep(ASK_AGAIN_S)
+
+
+async def _may_ask_again(
+    handle: WorkflowHandle[Any, Any], error: RPCError, *, keeps_orders: bool
+) -> bool:
+    """Whether an order that failed this way may be sent again without being carried out twice."""
+    if error.status is RPCStatusCode.NOT_FOUND:
+        try:
+            found = await handle.describe(rpc_timeout=ATTEMPT_TIMEOUT)
+        except RPCError:
+            return False
+        return found.status is WorkflowExecutionStatus.RUNNING
+    return keeps_orders or error.status is RPCStatusCode.ABORTED
 
 
 async def _query(handle: WorkflowHandle[Any, Any], query: str, shape: Any, *, what: str) -> Any:

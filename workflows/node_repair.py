@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.repair import LADDER, Ending, Progress, Stage, enter
     from workflows import repair_messages as refuse
     from workflows.options import local
-    from workflows.repair_context import Done, RepairContext
+    from workflows.repair_context import Done, RepairContext, RolledOver
     from workflows.repair_stages import RepairStages
     from workflows.repair_treatments import RepairTreatments
 
@@ -62,7 +62,7 @@ class NodeRepair:
         self.context = RepairContext(inp, state=inp.carried or fresh)
         self.stages = RepairStages(self.context)
         self.treatments = RepairTreatments(self.context, stages=self.stages)
-        self.perform: dict[Stage, Callable[[], Awaitable[Done]]] = {
+        self.perform: dict[Stage, Callable[[], Awaitable[Done | None]]] = {
             Stage.PERMIT: self.stages.permit,
             Stage.DRAIN: self.stages.drain,
             Stage.DIAGNOSE: self.stages.diagnose,
@@ -116,8 +116,8 @@ class NodeRepair:
             workflow.continue_as_new(replace(inp, carried=None, faults=late, generation=generation))
 
     async def _perform(self, stage: Stage) -> Done | None:
-        """The stage's outcome, None when a person's order came first."""
-        work = asyncio.ensure_future(self.perform[stage]())
+        """The stage's outcome; None: an order came first, or the history has to begin anew."""
+        work = asyncio.ensure_future(self._begin_anew_or(self.perform[stage]()))
         if stage not in UNINTERRUPTED:
             await workflow.wait_condition(lambda: work.done() or self._ordered())
         if work.done() or stage in UNINTERRUPTED:
@@ -127,6 +127,12 @@ class NodeRepair:
         if not work.cancelled():
             work.exception()
         return None
+
+    async def _begin_anew_or(self, stage: Awaitable[Done | None]) -> Done | None:
+        try:
+            return await stage
+        except RolledOver:
+            return None
 
     def _ordered(self) -> bool:
         return self.context.state.command is not None

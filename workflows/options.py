@@ -54,6 +54,7 @@ LOCAL: Mapping[str, Timing] = {
     "ask_permit": Timing(20),
     "release_permit": Timing(20),
     "reconcile_permits": Timing(60),
+    "recheck_health": Timing(60),
     "open_ticket": Timing(30),
     "comment_ticket": Timing(30),
     "close_ticket": Timing(30),

@@ -1,12 +1,13 @@
 """One pool's budget: carries messages, keeps the state, and lets `domain.budget` decide."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.gate import GateActivities
@@ -24,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         PermitDecided,
         PermitEvent,
         PermitReleased,
+        Recheck,
         ReconcileRequest,
         WithholdAsk,
         WithholdEnded,
@@ -31,23 +33,33 @@ with workflow.unsafe.imports_passed_through():
     )
     from sickbay.contracts.steps import Permission
     from sickbay.domain import budget
+    from sickbay.domain.budget_book import Book
+    from sickbay.domain.budget_rows import from_rows, to_rows
     from sickbay.domain.budget_state import Ask, BudgetState, Decision, DecisionKind, Withheld
     from workflows.options import durable, local
 
 # Temporal allows 2,000 pending signals to other workflows; a turn stays far below.
 CHUNK = 200
 LARGEST_GRANT = 1000
+TELLS = {DecisionKind.GRANT, DecisionKind.REFUSE}
+
+Message = Callable[[Book], None]
 
 
 @workflow.defn(name=names.BUDGET_WORKFLOW)
 class PoolBudget:
-    """Grants permits inside window, cap and groups; pages a human when they are spent."""
+    """Grants permits inside window, cap and groups; pages a human when they are spent.
+
+    Handlers only put what arrived into `inbox`; the loop books it in one go, so that thousands of
+    messages in one task cost as little each as one.
+    """
 
     @workflow.init
     def __init__(self, inp: BudgetInput) -> None:
         self.inp = inp
         fresh = BudgetState(pool=inp.pool, nodes_on_record=inp.nodes_on_record)
-        self.state = inp.carried or fresh
+        self.state = from_rows(inp.rows) if inp.rows else inp.carried or fresh
+        self.inbox: list[Message] = []
         self.pending: list[Decision] = []
         self.events: list[PermitEvent] = []
         self.dirty = True
@@ -61,22 +73,28 @@ class PoolBudget:
             self.dirty = False
             if workflow.now() >= self.reconcile_at:
                 await self._reconcile()
+            self._book_inbox()
             self.state, decisions = budget.decide(self.state, policy=inp.policy, now=workflow.now())
             queued, self.pending = self.pending, []
             # One after the other: a mark that ends and is placed again must not race itself.
             await self._carry_out(queued)
             await self._carry_out(decisions)
+            # A turn that was full has left some for the next; what failed waits for a message.
+            full = len(decisions) >= budget.DECISIONS_PER_TURN
+            self.dirty = self.dirty or (full and not self.inbox)
             await self._record()
             if workflow.info().is_continue_as_new_suggested() and not self._must_go_on():
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 if not self._must_go_on():
-                    workflow.continue_as_new(replace(inp, carried=self.state))
+                    self._book_inbox()
+                    rows = to_rows(self.state)
+                    workflow.continue_as_new(replace(inp, carried=None, rows=rows))
             await self._wait()
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _must_go_on(self) -> bool:
         """A message that came meanwhile is answered by this run: only the state is carried."""
-        return self.dirty or self.stopped
+        return self.dirty or self.stopped or bool(self.pending)
 
     async def _wait(self) -> None:
         now = workflow.now()
@@ -89,21 +107,62 @@ class PoolBudget:
         except TimeoutError:
             return
 
+    def _book_inbox(self) -> None:
+        """Book what arrived, in the order it arrived."""
+        if not self.inbox:
+            return
+        book = self._read_inbox()
+        self.inbox.clear()
+        self.state = book.state()
+        self.pending.extend(book.decisions)
+        self.events.extend(
+            PermitEvent(self.inp.pool, n.repair_id, n.node, n.event, n.at, detail=n.detail)
+            for n in book.notes
+        )
+
+    def _read_inbox(self) -> Book:
+        book = Book(self.state, policy=self.inp.policy)
+        for message in self.inbox:
+            message(book)
+        return book
+
+    # --- carrying out ---------------------------------------------------------------------------
+
     async def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for start in range(0, len(decisions), CHUNK):
-            await asyncio.gather(*(self._do(d) for d in decisions[start : start + CHUNK]))
+            chunk = decisions[start : start + CHUNK]
+            checks = [d for d in chunk if d.kind is DecisionKind.RECHECK]
+            acts = [d for d in chunk if d.kind is not DecisionKind.RECHECK]
+            await asyncio.gather(*(self._do(d) for d in acts))
+            if checks:
+                await self._recheck(checks)
 
     async def _do(self, decision: Decision) -> None:
+        """Carry out one decision; one that cannot be carried out never ends the budget."""
+        if decision.kind in TELLS:
+            await self._tell(decision)
+            return
+        try:
+            await self._act(decision)
+        except ActivityError as error:
+            workflow.logger.error("%s of %s: %s", decision.kind, decision.node, error.cause)
+            if decision.kind is DecisionKind.WITHHOLD:
+                self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=True))
+            if decision.kind is DecisionKind.PAGE:
+                self.inbox.append(Book.not_paged)
+            cause = str(error.cause or error)
+            self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
+
+    async def _act(self, decision: Decision) -> None:
         match decision.kind:
-            case DecisionKind.GRANT:
-                await self._tell(decision)
             case DecisionKind.WITHHOLD:
                 result = await workflow.execute_activity_method(
                     GateActivities.withhold, self._withhold(decision), **durable("withhold")
                 )
                 if not result.ok:
                     observed = result.withheld is Permission.OBSERVE
-                    self.state = budget.not_withheld(self.state, decision.node, drop=observed)
+                    undo = partial(Book.not_withheld, node=decision.node, drop=observed)
+                    self.inbox.append(undo)
             case DecisionKind.END_WITHHOLD:
                 await workflow.execute_activity_method(
                     GateActivities.end_withhold,
@@ -115,22 +174,36 @@ class PoolBudget:
                     key=decision.repair_id,
                     pool=self.inp.pool,
                     text=decision.text,
-                    factors=tuple(dict(f) for f in decision.factors),
+                    failing=decision.failing,
+                    carriers={name: dict(counts) for name, counts in decision.carriers.items()},
                 )
                 await workflow.execute_local_activity_method(
                     PeopleActivities.page_budget, page, **local("page_budget")
                 )
 
     async def _tell(self, decision: Decision) -> None:
-        """Tell the repair of its permit; a repair that is gone gives it back at once."""
+        """Tell the repair its answer; a repair that is gone gives its permit back at once."""
         handle = workflow.get_external_workflow_handle(decision.workflow_id)
-        answer = PermitDecided(repair_id=decision.repair_id, granted=True)
+        granted = decision.kind is DecisionKind.GRANT
+        answer = PermitDecided(decision.repair_id, granted=granted, reason=decision.text)
         try:
             await handle.signal("permit_decided", answer)
         except ApplicationError:
-            self._release(decision.repair_id, why="its repair no longer runs")
+            if granted:
+                self._release(decision.repair_id, why="its repair no longer runs")
             return
-        self._book(decision.repair_id, decision.node, "granted")
+        if granted:
+            self._book(decision.repair_id, decision.node, "granted")
+
+    async def _recheck(self, decisions: Sequence[Decision]) -> None:
+        """Read the present health of asks that were held back, before any of them is granted."""
+        asks = [Recheck(d.repair_id, d.node, d.since) for d in decisions if d.since]
+        recovered = await workflow.execute_local_activity_method(
+            PermitActivities.recheck_health, args=[asks], **local("recheck_health")
+        )
+        asked = [d.repair_id for d in decisions]
+        now = workflow.now()
+        self._take(lambda book: book.rechecked(asked, recovered=recovered, at=now))
 
     def _withhold(self, decision: Decision) -> WithholdRequest:
         deadline = workflow.now() + timedelta(seconds=self.inp.policy.window_s)
@@ -152,51 +225,46 @@ class PoolBudget:
 
     async def _record(self) -> None:
         events, self.events = self.events, []
-        if events:
+        for start in range(0, len(events), CHUNK):
+            chunk = events[start : start + CHUNK]
             await workflow.execute_local_activity_method(
-                PermitActivities.record_permits, events, **local("record_permits")
+                PermitActivities.record_permits, chunk, **local("record_permits")
             )
 
     def _book(self, repair_id: str, node: str, event: str, *, detail: str = "") -> None:
         row = PermitEvent(self.inp.pool, repair_id, node, event, workflow.now(), detail=detail)
         self.events.append(row)
 
-    def _take(self, change: tuple[BudgetState, Iterable[Decision]]) -> None:
-        self.state, decisions = change
-        self.pending.extend(decisions)
+    def _take(self, message: Message) -> None:
+        self.inbox.append(message)
         self.dirty = True
 
     def _release(self, repair_id: str, *, why: str, closed_at: datetime | None = None) -> None:
-        held = {p.repair_id: p.node for p in self.state.permits}
-        waiting = {a.repair_id: a.node for a in self.state.queue}
-        node = held.get(repair_id) or waiting.get(repair_id)
-        if node:
-            self._book(repair_id, node, "released", detail=why)
-        self._take(budget.release(self.state, repair_id, closed_at=closed_at))
+        now = workflow.now()
+        self._take(lambda book: book.release(repair_id, at=now, why=why, closed_at=closed_at))
+
+    def _change(self, event: str, state: BudgetState, *, detail: str) -> BudgetView:
+        """Book a person's order at once, under its id: asked again, it is the same order."""
+        self.state = budget.ordered(state, _order())
+        self.dirty = True
+        self._book("", "", event, detail=detail)
+        return self._view()
+
+    def _is_known(self) -> bool:
+        return _order() in self.state.orders
 
     # --- messages -------------------------------------------------------------------------------
 
     @workflow.signal(name="ask_permit")
     def ask_permit(self, message: PermitAsk) -> None:
         """A repair asks; asked again after a grant, it is told again."""
-        granted = [p for p in self.state.permits if p.repair_id == message.repair_id]
         request = Ask(asked_at=workflow.now(), **vars(message))
-        self._take((budget.ask(self.state, request), ()))
-        if granted:
-            told = Decision(
-                DecisionKind.GRANT,
-                node=message.node,
-                repair_id=message.repair_id,
-                workflow_id=message.workflow_id,
-            )
-            self.pending.append(told)
-        else:
-            self._book(message.repair_id, message.node, "asked", detail=message.reason)
+        self._take(lambda book: book.ask(request))
 
     @workflow.signal(name="gate_closed")
     def gate_closed(self, message: GateClosed) -> None:
         """The scheduler closed the gate: the window counts from this moment."""
-        self._take(budget.gate_closed(self.state, message.repair_id, at=message.at))
+        self._take(lambda book: book.gate_closed(message.repair_id, at=message.at))
 
     @workflow.signal(name="release_permit")
     def release_permit(self, message: PermitReleased) -> None:
@@ -208,17 +276,17 @@ class PoolBudget:
     def ask_withhold(self, message: WithholdAsk) -> None:
         """The scorer asks to keep new work off a node."""
         row = Withheld(since=workflow.now(), **vars(message))
-        self._take((budget.withhold(self.state, row), ()))
+        self._take(lambda book: book.withhold(row))
 
     @workflow.signal(name="end_withhold")
     def end_withhold(self, message: WithholdEnded) -> None:
         """The reason to withhold a node is gone."""
-        self._take(budget.end_withhold(self.state, message.node))
+        self._take(lambda book: book.end_withhold(message.node))
 
     @workflow.signal(name="resize")
     def resize(self, nodes_on_record: int) -> None:
         """The pool's number of nodes on record changed."""
-        self._take((replace(self.state, nodes_on_record=nodes_on_record), ()))
+        self._take(lambda book: book.resize(nodes_on_record))
 
     @workflow.signal(name="stop")
     def stop(self) -> None:
@@ -228,9 +296,12 @@ class PoolBudget:
     @workflow.update(name="grant")
     def grant(self, message: BudgetGrant) -> BudgetView:
         """A person lends closures beyond the window and the cap."""
-        self._take((budget.grant(self.state, message.count), ()))
-        self._book("", "", "lent", detail=f"{message.count} by {message.by}: {message.reason}")
-        return self._view()
+        self._book_inbox()
+        if self._is_known():
+            return self._view()
+        lent = budget.grant(self.state, message.count)
+        detail = f"{message.count} by {message.by}: {message.reason}"
+        return self._change("lent", lent, detail=detail)
 
     @grant.validator
     def _check_grant(self, message: BudgetGrant) -> None:
@@ -241,27 +312,30 @@ class PoolBudget:
     @workflow.update(name="freeze")
     def freeze(self, message: BudgetSwitch) -> BudgetView:
         """A person stops all grants of this pool."""
+        self._book_inbox()
+        if self._is_known():
+            return self._view()
         frozen = budget.freeze(self.state, by=message.by, reason=message.reason)
-        self._take((frozen, ()))
-        self._book("", "", "frozen", detail=f"by {message.by}: {message.reason}")
-        return self._view()
+        return self._change("frozen", frozen, detail=f"by {message.by}: {message.reason}")
 
     @freeze.validator
     def _check_freeze(self, message: BudgetSwitch) -> None:
-        if self.state.frozen_by:
+        if self.state.frozen_by and not self._is_known():
             _refuse(f"{self.inp.pool} is already frozen by {self.state.frozen_by}")
         _named(message.by, message.reason)
 
     @workflow.update(name="unfreeze")
     def unfreeze(self, message: BudgetSwitch) -> BudgetView:
         """A person lets grants go on."""
-        self._take((budget.freeze(self.state, by=None), ()))
-        self._book("", "", "unfrozen", detail=f"by {message.by}: {message.reason}")
-        return self._view()
+        self._book_inbox()
+        if self._is_known():
+            return self._view()
+        thawed = budget.freeze(self.state, by=None)
+        return self._change("unfrozen", thawed, detail=f"by {message.by}: {message.reason}")
 
     @unfreeze.validator
     def _check_unfreeze(self, message: BudgetSwitch) -> None:
-        if not self.state.frozen_by:
+        if not self.state.frozen_by and not self._is_known():
             _refuse(f"{self.inp.pool} is not frozen")
         _named(message.by, message.reason)
 
@@ -271,7 +345,7 @@ class PoolBudget:
         return self._view()
 
     def _view(self) -> BudgetView:
-        s, policy = self.state, self.inp.policy
+        s, policy = self._read_inbox().state(), self.inp.policy
         return BudgetView(
             pool=s.pool,
             nodes_on_record=s.nodes_on_record,
@@ -288,6 +362,12 @@ class PoolBudget:
             refused=s.refused,
             granted=s.granted,
         )
+
+
+def _order() -> str:
+    """The id of the update being handled."""
+    info = workflow.current_update_info()
+    return info.id if info else ""
 
 
 def _named(by: str, reason: str) -> None:

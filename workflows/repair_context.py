@@ -61,6 +61,10 @@ class Done:
     evidence: tuple[str, ...] = ()
 
 
+class RolledOver(Exception):
+    """The history has to begin anew while an act waits for a switch: nothing of it has begun."""
+
+
 class RepairContext:
     """State and services of one repair; only its workflow's coroutine changes it."""
 
@@ -151,6 +155,9 @@ class RepairContext:
         """Act under one operation id; wait for an approval or for `sickbay go` where one is needed.
 
         An answer withheld by observe mode is returned as it is.
+
+        Raises:
+            RolledOver: it waited so long that the history has to begin anew; the act has not begun.
         """
         self.approved_by = None
         wait_s = self.policy.stopped_recheck_s
@@ -173,6 +180,8 @@ class RepairContext:
                 self.show(f"`sickbay go`: acts are stopped, {verb} waits")
                 await self.record()
                 await workflow.sleep(timedelta(seconds=wait_s))
+                if workflow.info().is_continue_as_new_suggested():
+                    raise RolledOver
                 wait_s = min(2 * wait_s, longest_s)
 
     async def _wait_for_approval(self, verb: str) -> None:

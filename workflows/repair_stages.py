@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
         SuiteAnswer,
         SuiteRequest,
     )
-    from sickbay.domain.health import Standing
+    from sickbay.domain.budget_state import SOFT_REASON
     from sickbay.domain.node import Severity
     from sickbay.domain.proof import CheckName, SuiteResult, suite_for
     from sickbay.domain.reading import Finding, FindingKind, Verdict
@@ -37,7 +37,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.options import durable, local, on_node, remote
     from workflows.repair_context import Done, RepairContext
 
-SOFT_REASON = "min:"
 _EVIDENCE_OF = {
     CheckName.DCGM_DIAG: "dcgm",
     CheckName.DCGM_HEALTH: "dcgm",
@@ -56,8 +55,11 @@ class RepairStages:
 
     # --- permit ---------------------------------------------------------------------------------
 
-    async def permit(self) -> Done:
-        """Wait for the budget; withdraw when the reason was soft and is gone; close the gate."""
+    async def permit(self) -> Done | None:
+        """Wait for the budget; withdraw when the reason was soft and is gone; close the gate.
+
+        None after a wait so long that the history has to begin anew: it asks again then.
+        """
         c = self.c
         fresh = [f for f in c.state.faults if self._is_fresh(f)]
         if not fresh:
@@ -69,6 +71,10 @@ class RepairStages:
                 c.set(permit=True)
             if await self._recovered():
                 return await self._withdraw()
+            if not self._granted():
+                if workflow.info().is_continue_as_new_suggested():
+                    return None
+                await self._ask_again(fresh)
         # Set before the call: an order that interrupts it must still find our hold to take away.
         c.set(gate_closed=True)
         result = await c.act("close_gate", self._close_gate)
@@ -95,6 +101,12 @@ class RepairStages:
             await workflow.wait_condition(self._granted, timeout=timeout)
         except builtins.TimeoutError:
             return
+
+    async def _ask_again(self, faults: list[Fault]) -> None:
+        """A refusal left this repair without a place in the queue: take one."""
+        if self.decision is not None and not self.decision.granted:
+            self.decision = None
+            await self._ask(faults)
 
     async def _ask(self, faults: list[Fault]) -> None:
         s = self.c.state
@@ -128,10 +140,7 @@ class RepairStages:
         present = await workflow.execute_local_activity_method(
             RecordActivities.present_health, self.c.state.node.id, **local("present_health")
         )
-        well = {Standing.HEALTHY, Standing.DEGRADED}
-        newest = max(f.observed_at for f in faults)
-        seen_since = present.at is not None and present.at > newest
-        return seen_since and present.standing in well and present.health.value is not None
+        return present.recovered_since(max(f.observed_at for f in faults))
 
     async def _withdraw(self) -> Done:
         await self.release_permit()

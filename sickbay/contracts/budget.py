@@ -1,8 +1,9 @@
 """Messages and shapes of a pool's budget."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from sickbay.domain.budget_rows import BudgetRows
 from sickbay.domain.budget_state import BudgetPolicy, BudgetState
 from sickbay.domain.node import Severity
 
@@ -23,7 +24,10 @@ class PermitAsk:
 
 @dataclass(frozen=True)
 class PermitDecided:
-    """The budget's answer to a repair. `granted` False is a refusal with a place in the queue."""
+    """The budget's answer to a repair.
+
+    Not granted: the repair has no place in the queue and asks again when it next looks.
+    """
 
     repair_id: str
     granted: bool
@@ -109,13 +113,17 @@ class BudgetView:
 
 @dataclass(frozen=True)
 class BudgetInput:
-    """Argument of `PoolBudget`. `carried` is the state of the run before, on continue-as-new."""
+    """Argument of `PoolBudget`. `rows` is the state of the run before, on continue-as-new.
+
+    `carried` is the same as earlier releases wrote it.
+    """
 
     pool: str
     nodes_on_record: int
     policy: BudgetPolicy
     reconcile_s: float = 3600.0
     carried: BudgetState | None = None
+    rows: BudgetRows | None = None
 
 
 @dataclass(frozen=True)
@@ -130,12 +138,13 @@ class WithholdRequest:
 
 @dataclass(frozen=True)
 class BudgetPage:
-    """A page of the budget: who waits, with what in common."""
+    """A page of the budget: how many nodes wait, and how many of them carry which factor."""
 
     key: str
     pool: str
     text: str
-    factors: tuple[dict[str, str], ...]
+    failing: int = 0
+    carriers: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,3 +165,12 @@ class ReconcileRequest:
 
     pool: str
     permits: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """One queued ask whose present health is read again: was it seen well since `since`?"""
+
+    repair_id: str
+    node: str
+    since: datetime

@@ -186,6 +186,12 @@ class PresentHealth:
     standing: Standing
     at: datetime | None
 
+    def recovered_since(self, moment: datetime) -> bool:
+        """Whether the node was seen well after `moment`; unknown is no recovery."""
+        well = self.standing in {Standing.HEALTHY, Standing.DEGRADED}
+        seen = self.at is not None and self.at > moment
+        return seen and well and self.health.value is not None
+
 
 @dataclass(frozen=True)
 class StepRecord:

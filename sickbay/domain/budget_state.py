@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from sickbay.domain.node import Severity
 
+SOFT_REASON = "min:"
+"""How the reason of a standing made of soft health begins."""
+
 
 @dataclass(frozen=True)
 class BudgetPolicy:
@@ -15,6 +18,7 @@ class BudgetPolicy:
 
     `allowance`, `cap` and `max_out` are absolute numbers that replace the fractions when set.
     Defaults are those of the design: 2 % per sliding hour, at least one; cap 10 %, at least three.
+    `settle_s` is how long a page waits for more asks, so that it can name what they have in common.
     """
 
     fraction: float = 0.02
@@ -28,6 +32,7 @@ class BudgetPolicy:
     storm_factor: float = 3.0
     storm_window_s: float = 600.0
     cooldown_s: float = 1800.0
+    settle_s: float = 0.0
 
     def allowed(self, nodes_on_record: int) -> int:
         """Closures one sliding window may hold; the next one is refused."""
@@ -49,7 +54,10 @@ class BudgetPolicy:
 
 @dataclass(frozen=True)
 class Ask:
-    """A repair that wants a permit. `hard` is a hard fail: it goes to the front and proceeds."""
+    """A repair that wants a permit. `hard` is a hard fail: it goes to the front and proceeds.
+
+    `stale`: a person or a storm held it back, so its health is read again before it is granted.
+    """
 
     repair_id: str
     workflow_id: str
@@ -60,6 +68,12 @@ class Ask:
     reason: str
     asked_at: datetime
     factors: Mapping[str, str] = field(default_factory=dict)
+    stale: bool = False
+
+    @property
+    def soft(self) -> bool:
+        """Whether the reason is a standing made of soft health, which may end by itself."""
+        return not self.hard and self.reason.startswith(SOFT_REASON)
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,11 @@ class Withheld:
 
 @dataclass(frozen=True)
 class BudgetState:
-    """All a budget knows; carried whole over continue-as-new."""
+    """All a budget knows; carried whole over continue-as-new.
+
+    `turned_away` counts asks and marks refused for lack of room in the state; `orders` are the ids
+    of people's latest orders, so that one asked twice is carried out once.
+    """
 
     pool: str
     nodes_on_record: int
@@ -117,6 +135,9 @@ class BudgetState:
     paged: bool = False
     granted: int = 0
     refused: int = 0
+    blocked_since: datetime | None = None
+    turned_away: int = 0
+    orders: tuple[str, ...] = ()
 
     def out(self) -> tuple[str, ...]:
         """Nodes that hold a permit."""
@@ -135,6 +156,8 @@ class Refusal(StrEnum):
     WINDOW = "the window's closures are spent"
     OUT = "as many nodes are out as the pool allows at once"
     GROUP = "another node of the same group is out"
+    FULL = "the queue is full: ask again"
+    RECOVERED = "its health has recovered: ask again if it has not"
 
 
 class DecisionKind(StrEnum):
@@ -144,15 +167,23 @@ class DecisionKind(StrEnum):
     WITHHOLD = "withhold"
     END_WITHHOLD = "end_withhold"
     PAGE = "page"
+    REFUSE = "refuse"
+    RECHECK = "recheck"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One act the budget workflow carries out."""
+    """One act the budget workflow carries out.
+
+    A page carries how many nodes it is about (`failing`) and, per factor and value, how many of
+    them have it (`carriers`); a recheck carries since when health must have been seen (`since`).
+    """
 
     kind: DecisionKind
     node: str = ""
     repair_id: str = ""
     workflow_id: str = ""
     text: str = ""
-    factors: tuple[Mapping[str, str], ...] = ()
+    failing: int = 0
+    carriers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    since: datetime | None = None

@@ -33,7 +33,10 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """Position in the order info < warning < major < critical."""
-        return list(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class Treatment(StrEnum):
