@@ -8,6 +8,13 @@ SickbayError
 ├── UnknownTicket         no such ticket
 ├── EvidenceMissing       no such digest, or the bytes do not match it
 ├── NodeUnreadable        the node's own facts cannot be read
+├── Superseded            a newer attempt of the same operation acts
+├── BmcError              a management controller did not do what it was asked
+│   ├── BmcUnreachable    it does not answer; it may later
+│   ├── BmcCertificate    its certificate is not one we trust
+│   ├── BmcPassword       it refuses our name and password
+│   ├── BmcUnknownSystem  it knows no such system
+│   └── BmcRefused        it understood, and refuses
 └── SchemaTooNew          the database was written by a newer release
 
 Leaf names are flat because Temporal matches non-retryable errors by class name.
@@ -74,3 +81,57 @@ class SchemaTooNew(UsageError):
     """The database was written by a newer release of sickbay."""
 
     code = "schema_too_new"
+
+
+class Superseded(SickbayError):
+    """A newer attempt of the same operation acts; this one stops."""
+
+    code = "superseded"
+
+
+class BmcError(SickbayError):
+    """A management controller did not do what it was asked. Base of the ones below."""
+
+    code = "bmc"
+
+
+class BmcUnreachable(BmcError):
+    """The controller does not answer now. `sent` is False when the request never left."""
+
+    code = "bmc_unreachable"
+
+    def __init__(self, message: str, *, sent: bool, remedy: str | None = None) -> None:
+        super().__init__(message, field="bmc.url", remedy=remedy)
+        self.sent = sent
+
+
+class BmcCertificate(BmcError):
+    """The controller's certificate is not one we trust."""
+
+    code = "bmc_certificate"
+
+
+class BmcPassword(BmcError):
+    """The controller refuses our name and password."""
+
+    code = "bmc_password"
+
+
+class BmcUnknownSystem(BmcError):
+    """The controller knows no such system."""
+
+    code = "bmc_unknown_system"
+
+
+class BmcRefused(BmcError):
+    """The controller understood and refuses; `busy` when it may do it later.
+
+    `status` is the HTTP status it answered with, 0 when the refusal is our own reading of it.
+    """
+
+    code = "bmc_refused"
+
+    def __init__(self, message: str, *, busy: bool = False, status: int = 0) -> None:
+        super().__init__(message)
+        self.busy = busy
+        self.status = status

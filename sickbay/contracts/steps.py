@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from sickbay.domain.firmware import FirmwareTarget
 from sickbay.domain.gate import Hold
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Node, Part, Severity, Treatment
@@ -144,7 +145,9 @@ class SuiteAnswer:
 class TreatmentRequest:
     """Do `treatment` to one part (or the whole node) once, under the step's operation id.
 
-    `radius` lists the nodes this act can disturb; all must be drained.
+    `radius` lists the nodes this act can disturb; all must be drained. `firmware` is the wanted
+    version of a reflash (None: what the allow-list wants and the node lacks). `silent` says that
+    the node's own worker does not answer.
     """
 
     step: StepRequest
@@ -153,6 +156,8 @@ class TreatmentRequest:
     radius: tuple[str, ...]
     mark: str
     deadline_s: float
+    firmware: FirmwareTarget | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Node:
-    """A chassis under a stable id, with where it stands and what it holds now."""
+    """A chassis under a stable id, with where it stands and what it holds now.
+
+    `chassis` names an enclosure that several nodes share, `power_unit` what feeds it; empty when
+    the inventory does not say.
+    """
 
     id: str
     pool: str
@@ -84,6 +88,8 @@ class Node:
     rack: str
     node_class: str
     parts: tuple[Part, ...] = ()
+    chassis: str = ""
+    power_unit: str = ""
 
     def part_in(self, slot: str) -> Part | None:
         """The part in `slot`, or None when the node has no such slot."""
