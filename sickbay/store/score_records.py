@@ -40,7 +40,7 @@ class ScoreRecords(StoreSide):
             "standing": str(standing),
             "rules": rules,
         }
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"health {node}") as db:
             last = (await db.execute(_newest_of(node))).mappings().first()
             if last is not None and all(last[name] == value for name, value in row.items()):
                 return
@@ -76,7 +76,7 @@ class ScoreRecords(StoreSide):
     async def next_epoch(self, pool: str) -> int:
         """Take a new fencing epoch of a pool's scorer: larger than any before."""
         here = t.epochs.c.pool == pool
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"epoch {pool}") as db:
             old = (await db.execute(select(t.epochs.c.epoch).where(here))).scalar()
             if old is None:
                 await db.execute(insert(t.epochs).values(pool=pool, epoch=1))
@@ -105,7 +105,7 @@ class ScoreRecords(StoreSide):
             "seen_at": at,
         }
         key = ("boot_id", "monotonic_us", "message_sha256")
-        async with self.store.write() as db:
+        async with self.store.write(turn=None) as db:
             return await insert_once(db, table=t.kernel_events, row=row, key=key)
 
 
