@@ -8,7 +8,8 @@ SickbayError
 ├── UnknownTicket         no such ticket
 ├── EvidenceMissing       no such digest, or the bytes do not match it
 ├── NodeUnreadable        the node's own facts cannot be read
-└── SchemaTooNew          the database was written by a newer release
+├── SchemaTooNew          the database was written by a newer release
+└── Superseded            a newer attempt of the scorer took over: this one's word no longer counts
 
 Leaf names are flat because Temporal matches non-retryable errors by class name.
 """
@@ -74,3 +75,9 @@ class SchemaTooNew(UsageError):
     """The database was written by a newer release of sickbay."""
 
     code = "schema_too_new"
+
+
+class Superseded(SickbayError):
+    """A newer fencing epoch was taken: what carries an older one is refused."""
+
+    code = "superseded"

