@@ -8,7 +8,7 @@ SickbayError
 ├── UnknownTicket         no such ticket
 ├── EvidenceMissing       no such digest, or the bytes do not match it
 ├── NodeUnreadable        the node's own facts cannot be read
-├── Superseded            a newer attempt of the same operation acts
+├── Superseded            a newer attempt took over: this one's word no longer counts
 ├── BmcError              a management controller did not do what it was asked
 │   ├── BmcUnreachable    it does not answer; it may later
 │   ├── BmcCertificate    its certificate is not one we trust
@@ -84,7 +84,7 @@ class SchemaTooNew(UsageError):
 
 
 class Superseded(SickbayError):
-    """A newer attempt of the same operation acts; this one stops."""
+    """A newer attempt (a newer fencing epoch, a newer owner) took over; this one stops."""
 
     code = "superseded"
 

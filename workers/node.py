@@ -40,7 +40,7 @@ async def serve(settings: Settings, stop: asyncio.Event, *, share: tuple[int, in
     """Serve this share of the fleet's node queues until `stop`."""
     client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
     out = wiring.outside(settings)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     records = StoreRecords(store)
     try:
         nodes = await _nodes(records, stop, share=share)

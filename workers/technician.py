@@ -103,7 +103,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop`."""
     client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
     out = wiring.outside(settings)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     repairs = TemporalRepairs(client, policy_of=settings.repair_policy)
     fleet = SimulatorClient(out.base_url, client=out.http)
     technician = Technician(settings, StoreRecords(store), repairs, fleet)
