@@ -5,16 +5,20 @@ output that nobody recognises is `other`, and says nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sickbay.domain.reading import Reading
+from sickbay.domain.reading import Reading, Verdict
 from sickbay.readers import dcgm_diag, dcgm_health, kernel_log, nvidia_smi
 from sickbay.readers.conclusion import conclude, first_line, tool_finding
 from sickbay.readers.expectation import NOTHING_EXPECTED, Expectation
 
 AUTO = "auto"
 OTHER = "other"
+
+_HEAD_CHARS = 256 * 1024
+# What opens a whole document, and what ends it: it needs no line end to be whole.
+_DOCUMENTS = {"{": "}", "[": "]", "<": ">"}
 
 
 class Read(Protocol):
@@ -70,7 +74,8 @@ def names() -> tuple[str, ...]:
 
 def recognise(text: str) -> str:
     """The name of the tool that printed a text, `other` when no row recognises it."""
-    return next((tool.name for tool in TOOLS if tool.recognises(text)), OTHER)
+    head = text[:_HEAD_CHARS]
+    return next((tool.name for tool in TOOLS if tool.recognises(head)), OTHER)
 
 
 def read(
@@ -91,4 +96,25 @@ def read(
     if name == OTHER:
         unknown = tool_finding("tool_not_recognised", first_line(text))
         return conclude(OTHER, text, [unknown], passed=None)
-    return _BY_NAME[name].read(text, exit_code=exit_code, expect=expect)
+    reading = _BY_NAME[name].read(text, exit_code=exit_code, expect=expect)
+    return reading if _is_ended(text) else _not_a_pass(reading)
+
+
+def _is_ended(text: str) -> bool:
+    """Whether the last line is whole: tools end it, a full disk or a killed writer does not."""
+    if text.endswith("\n"):
+        return True
+    stripped = text.strip()
+    end = _DOCUMENTS.get(stripped[:1])
+    return end is not None and stripped.endswith(end)
+
+
+def _not_a_pass(reading: Reading) -> Reading:
+    """The reading of a text that was cut in the middle of a line: what follows may have failed."""
+    if reading.verdict is not Verdict.PASS:
+        return reading
+    cut = tool_finding("truncated", "the last line has no end")
+    why = f"{cut.reason}: {cut.detail}"
+    return replace(
+        reading, verdict=Verdict.INCONCLUSIVE, why=why, findings=(*reading.findings, cut)
+    )
