@@ -18,7 +18,7 @@ OTHER = "other"
 
 _HEAD_CHARS = 256 * 1024
 # What opens a whole document, and what ends it: it needs no line end to be whole.
-_DOCUMENTS = {"{": "}", "[": "]", "<": ">"}
+_DOCUMENTS = {"{": "}", "<": ">"}
 
 
 class Read(Protocol):
