@@ -17,6 +17,15 @@ from sickbay.readers.documents import json_documents, outside_documents
 
 TOOL = "dcgmi-diag"
 CONTRADICTION = "exit_code_contradicts_document"
+_SIGNS = (
+    '"DCGM Diagnostic"',
+    '"DCGM GPU Diagnostic"',
+    "| Diagnostic ",
+    "NVIDIA Validation Suite",
+    "incompatible with the diagnostic",
+    "Unable to complete diagnostic",
+    "Diagnostic can only be performed",
+)
 
 
 def read(
@@ -46,6 +55,11 @@ def read(
         extra = [tool_finding("two_documents", f"{len(by_document)} documents in one output")]
         return conclude(TOOL, text, extra, passed=None)
     return _judge(text, by_document[0], exit_code, tuple(wanted), gpus, bus_ids or {})
+
+
+def recognises(text: str) -> bool:
+    """Whether a text is the output of a diagnostic run."""
+    return any(sign in text for sign in _SIGNS)
 
 
 def _judge(

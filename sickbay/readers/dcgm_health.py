@@ -69,6 +69,12 @@ def watches_are_off(text: str) -> bool:
     return "health watches not enabled" in text.lower()
 
 
+def recognises(text: str) -> bool:
+    """Whether a text is an answer of the health watch."""
+    lowered = text.lower()
+    return "health monitor report" in lowered or "health watches not enabled" in lowered
+
+
 def _no_document(text: str, bodies: list[Any]) -> Finding:
     if bodies:
         return tool_finding("two_documents", f"{len(bodies)} documents in one output")

@@ -48,6 +48,10 @@ _FELL_OFF = re.compile(
     r"(?:(?!Xid|GPU \d|GPU [0-9a-f]{4}:).){0,200}?fallen off the bus",
     re.IGNORECASE | re.DOTALL,
 )
+_LOG_LINE = re.compile(
+    r"^(?:<\d+>|\d+,\d+,\d+,[^;]*;|\[ *\d+\.\d+\]|.* kernel: |kern +:)|NVRM: |\bS?Xid \(",
+    re.MULTILINE,
+)
 # A remap record beside the error that made it, and details of that error.
 _ATTACHED = {63: {48, 94, 95, 140, 64}, 171: {48}, 172: {48}}
 _NVLINK_EVENT = 149
@@ -92,6 +96,11 @@ def read(text: str, *, exit_code: int | None) -> Reading:
         findings,
         passed=f"no fault of a GPU in {lines} lines" if lines else None,
     )
+
+
+def recognises(text: str) -> bool:
+    """Whether a text looks like kernel log lines in any of their forms."""
+    return bool(_LOG_LINE.search(text))
 
 
 def _gpus(text: str) -> dict[str, _Gpu]:

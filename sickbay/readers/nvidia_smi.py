@@ -4,6 +4,7 @@ Counters of a lifetime are kept as numbers and never judged; what counts is what
 driver was loaded. A field that could not be read is no zero.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 from sickbay.domain.node import Category, Part, PartKind, Severity, Treatment
@@ -30,6 +31,12 @@ _RECOVERY: dict[str, tuple[str, Treatment | None]] = {
     "os reboot": ("reboot", Treatment.REBOOT),
     "system reboot": ("reboot", Treatment.REBOOT),
 }
+_SIGNS = re.compile(
+    r"<nvidia_smi_log|NVSMI LOG|NVIDIA-SMI \S|^GPU \d+: .*\(UUID: GPU-|Failed to initialize NVML"
+    r"|Unable to determine the device handle|NVIDIA-SMI has failed|was successfully reset"
+    r"|In use by another client|in use by another process",
+    re.IGNORECASE | re.MULTILINE,
+)
 _FABRIC_BUSY = {"in progress", "not started"}
 _PENDING = ("remapped_rows/remapped_row_pending", "remapped_rows/pending")
 _FAILURE = ("remapped_rows/remapped_row_failure", "remapped_rows/remapping_failure_occurred")
@@ -62,6 +69,11 @@ def read(text: str, *, exit_code: int | None, links_per_gpu: int | None = None) 
     if log is not None:
         return read_state(text, exit_code=exit_code)
     return read_answer(text, exit_code=exit_code)
+
+
+def recognises(text: str) -> bool:
+    """Whether a text is any output of `nvidia-smi`, its errors included."""
+    return bool(_SIGNS.search(text)) or is_nvlink(text)
 
 
 def read_state(text: str, *, exit_code: int | None, expected: Sequence[Part] = ()) -> Reading:
