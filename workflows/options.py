@@ -55,6 +55,7 @@ LOCAL: Mapping[str, Timing] = {
     "release_permit": Timing(20),
     "reconcile_permits": Timing(60),
     "recheck_health": Timing(60),
+    "settle_firmware": Timing(10),
     "open_ticket": Timing(30),
     "comment_ticket": Timing(30),
     "close_ticket": Timing(30),
@@ -101,6 +102,19 @@ def remote(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.A
         "retry_policy": NODE_RETRY,
         "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         "summary": summary,
+    }
+
+
+def out_of_band(
+    *, deadline_s: float, heartbeat_s: float, turn_s: float, summary: str
+) -> workflow.ActivityConfig:
+    """Options of an act on a management controller, which first waits for its turn.
+
+    Racks, power units and canaries make it wait for `turn_s` at most.
+    """
+    return {
+        **remote(deadline_s=deadline_s, heartbeat_s=heartbeat_s, summary=summary),
+        "schedule_to_close_timeout": timedelta(seconds=turn_s + 2 * (deadline_s + MARGIN_S)),
     }
 
 

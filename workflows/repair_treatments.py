@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.checks import CheckActivities
+    from activities.effects import TRANSIENT
+    from activities.out_of_band import OutOfBandActivities
     from activities.people import PeopleActivities
     from activities.records import RecordActivities
     from activities.treatment import NOT_DRAINED, TreatmentActivities
@@ -28,7 +30,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from sickbay.domain.node import Node, Part, Treatment
     from sickbay.domain.repair import StageOutcome
-    from workflows.options import local, on_node
+    from workflows.options import local, on_node, out_of_band
     from workflows.repair_context import Done, RepairContext
     from workflows.repair_stages import RepairStages
 
@@ -65,8 +67,15 @@ class RepairTreatments:
         return await self._treat(Treatment.POWER_CYCLE, None)
 
     async def reflash(self) -> Done:
-        """Flash the wanted firmware."""
-        return await self._treat(Treatment.REFLASH, self._part())
+        """Flash what the allow-list wants and the node lacks, canary first."""
+        done = await self._treat(Treatment.REFLASH, self._part())
+        if done.outcome is not StageOutcome.OBSERVED:
+            self.c.set(reflashed=True)
+        wanted = self.c.state.progress.first_treatment is Treatment.REFLASH
+        if wanted and done.outcome is StageOutcome.FAILED:
+            # Wrong firmware that may not be flashed is no broken part: a person decides.
+            return replace(done, outcome=StageOutcome.CANNOT_FIX)
+        return done
 
     async def prove(self) -> Done:
         """The proof; after a boot, the second pass is run on a fresh boot."""
@@ -92,35 +101,65 @@ class RepairTreatments:
 
     async def _treat(self, treatment: Treatment, part: Part | None) -> Done:
         c = self.c
-        node = c.state.node.id
 
         async def call(step: StepRequest) -> StepResult:
             request = TreatmentRequest(
                 step=step,
                 treatment=treatment,
                 part=part,
-                radius=(node,),
+                radius=(c.state.node.id,),
                 mark=c.mark,
                 deadline_s=c.policy.treatment_deadline_s,
+                silent=self._was_silent(),
             )
-            return await workflow.execute_activity_method(
-                TreatmentActivities.treat,
-                request,
-                **on_node(
-                    node_queue(node),
-                    deadline_s=c.policy.treatment_deadline_s,
-                    heartbeat_s=c.policy.heartbeat_timeout_s,
-                    unreachable_s=c.policy.node_queue_timeout_s,
-                    summary=step.operation_id,
-                ),
-            )
+            return await self._call(request)
 
         try:
             result = await c.act(str(treatment), call)
         except ActivityError as error:
+            if (turn := waits_for_its_turn(error)) is not None:
+                await c.page("turn", f"{c.state.node.id} waits too long for {treatment}: {turn}")
+                return Done(StageOutcome.BLOCKED, turn)
             return self._unanswered_act(await self.stages.unanswered(error))
         c.set(clean_since=result.at or workflow.now())
         return self._judged(result, c.operation(str(treatment)))
+
+    async def _call(self, request: TreatmentRequest) -> StepResult:
+        """The activity of a treatment: through the node itself, or around it."""
+        c, deadline_s = self.c, self.c.policy.treatment_deadline_s
+        match request.treatment:
+            case Treatment.POWER_CYCLE:
+                around = OutOfBandActivities.power_cycle
+            case Treatment.REFLASH:
+                around = OutOfBandActivities.reflash
+                deadline_s = c.policy.reflash_deadline_s
+            case _:
+                return await workflow.execute_activity_method(
+                    TreatmentActivities.treat,
+                    request,
+                    **on_node(
+                        node_queue(request.step.node),
+                        deadline_s=deadline_s,
+                        heartbeat_s=c.policy.heartbeat_timeout_s,
+                        unreachable_s=c.policy.node_queue_timeout_s,
+                        summary=request.step.operation_id,
+                    ),
+                )
+        return await workflow.execute_activity_method(
+            around,
+            replace(request, deadline_s=deadline_s),
+            **out_of_band(
+                deadline_s=deadline_s,
+                heartbeat_s=c.policy.heartbeat_timeout_s,
+                turn_s=c.policy.turn_timeout_s,
+                summary=request.step.operation_id,
+            ),
+        )
+
+    def _was_silent(self) -> bool:
+        """Whether we are here because the node's own worker does not answer."""
+        steps = self.c.state.steps
+        return bool(steps) and steps[-1].outcome == StageOutcome.UNREACHABLE
 
     def _unanswered_act(self, done: Done) -> Done:
         """Silence during an act is ambiguous: the proof says what the act did."""
@@ -302,6 +341,13 @@ class RepairTreatments:
                 text = f"{c.state.node.id} still needs a human"
                 await c.page(f"needs_human/{reminders}", text, detail=why, urgent=False)
         return Done(StageOutcome.RESUMED, f"by {self.resumed_by}")
+
+
+def waits_for_its_turn(error: ActivityError) -> str | None:
+    """What an act that never began was waiting for, None when it did not wait."""
+    cause = error.cause
+    waited = isinstance(cause, ApplicationError) and cause.type == TRANSIENT
+    return str(cause) if waited else None
 
 
 def _with_part(node: Node, part: Part) -> Node:

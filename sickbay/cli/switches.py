@@ -1,5 +1,7 @@
 """Budgets, the stop switch, and breaking simulated nodes."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -12,7 +14,8 @@ from sickbay.cli.session import By, Config, Reason, Session, State, run, simulat
 from sickbay.contracts.budget import BudgetGrant, BudgetSwitch, BudgetView
 from sickbay.contracts.repair import Work
 from sickbay.domain.nodeset import fold
-from sickbay.errors import Unreachable, UsageError
+from sickbay.errors import UsageError
+from sickbay.simulator.client import SimulatorClient
 
 Fleet = Annotated[bool, typer.Option("--fleet", help="The whole fleet.")]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="One pool.")]
@@ -134,14 +137,14 @@ def inject(
     """Break a simulated node."""
 
     async def work(session: Session) -> tuple[object, str]:
-        kinds = await _fault_kinds(session)
-        if fault == "list":
-            return kinds, "\n".join(f"{k['kind']}: {k['says']}" for k in kinds)
-        known = await session.node(node)
-        names = [k["kind"] for k in kinds]
-        _check(known.id, fault, names, slot, [p.slot for p in known.parts])
-        body = {"node": node, "kind": fault, **({"slot": slot} if slot else {})}
-        answer = await _ask_simulator(session, "/faults", body)
+        async with _simulator(session) as fleet:
+            kinds = await fleet.kinds()
+            if fault == "list":
+                rows = [{"kind": kind, "says": says} for kind, says in kinds.items()]
+                return rows, "\n".join(f"{kind}: {says}" for kind, says in kinds.items())
+            known = await session.node(node)
+            _check(known.id, fault, list(kinds), slot, [p.slot for p in known.parts])
+            answer = await fleet.inject(node, kind=fault, slot=slot)
         return answer, f"{node}: {fault}; watch it with `sickbay explain {node}`"
 
     data, text = run(work, config=config, state=state)
@@ -163,37 +166,25 @@ def hands(
     async def do(session: Session) -> tuple[object, str]:
         known = await session.node(node)
         _check_slot(known.id, slot, [p.slot for p in known.parts])
-        path = "/technician/work" if work else "/technician/replace"
-        body = {"node": node, "slot": slot, **({"work": str(work)} if work else {})}
-        answer = await _ask_simulator(session, path, body)
-        report = f"--work {work}" if work else f"--slot {slot} --serial {answer['serial']}"
-        verb = "work-done" if work else "part-replaced"
-        done = str(work) if work else f"new serial {answer['serial']}"
+        async with _simulator(session) as fleet:
+            if work:
+                await fleet.work(node, slot=slot, work=work)
+                answer: object = {"node": node, "slot": slot, "work": str(work)}
+                done, verb, report = str(work), "work-done", f"--work {work}"
+            else:
+                new = await fleet.replace(node, slot=slot)
+                answer, verb = new, "part-replaced"
+                done, report = f"new serial {new.serial}", f"--slot {slot} --serial {new.serial}"
         return answer, f"{node} {slot}: {done}; report it: sickbay {verb} {node} {report} --by YOU"
 
     data, text = run(do, config=config, state=state)
     emit(data, text, as_json=as_json)
 
 
-async def _fault_kinds(session: Session) -> list[dict[str, str]]:
-    url = simulator_url(session.settings)
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
-            return list((await http.get("/faults/kinds")).json())
-    except (httpx.HTTPError, ValueError) as error:
-        raise Unreachable(f"the simulated fleet does not answer: {error}") from error
-
-
-async def _ask_simulator(session: Session, path: str, body: dict[str, str]) -> dict[str, str]:
-    url = simulator_url(session.settings)
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=5.0) as http:
-            answer = await http.post(path, json=body)
-    except httpx.HTTPError as error:
-        raise Unreachable(f"the simulated fleet does not answer: {error}") from error
-    if answer.is_error:
-        raise UsageError(_sentence(answer), field="node", remedy="see `sickbay status`")
-    return dict(answer.json())
+@asynccontextmanager
+async def _simulator(session: Session) -> AsyncIterator[SimulatorClient]:
+    async with httpx.AsyncClient(timeout=5.0) as http:
+        yield SimulatorClient(simulator_url(session.settings), client=http)
 
 
 def _check_slot(node: str, slot: str, slots: list[str]) -> None:
@@ -210,11 +201,3 @@ def _check(node: str, fault: str, kinds: list[str], slot: str | None, slots: lis
         )
     if slot is not None:
         _check_slot(node, slot, slots)
-
-
-def _sentence(answer: httpx.Response) -> str:
-    try:
-        body = answer.json()
-    except ValueError:
-        return answer.text[:200]
-    return str(body.get("error") or body.get("detail") or body)

@@ -44,6 +44,8 @@ class RepairPolicy:
     suite_deadline_s: float = 20 * 60.0
     check_deadline_s: float = 20 * 60.0
     treatment_deadline_s: float = 30 * 60.0
+    reflash_deadline_s: float = 2 * 3600.0
+    turn_timeout_s: float = 24 * 3600.0
     node_queue_timeout_s: float = 300.0
     heartbeat_timeout_s: float = 30.0
     inconclusive_wait_s: float = 120.0
@@ -209,6 +211,7 @@ class RepairState:
     tickets: tuple[str, ...] = ()
     steps: tuple[StepView, ...] = ()
     paused_by: str | None = None
+    reflashed: bool = False
     ending: Ending | None = None
     ended_by: str = ""
 

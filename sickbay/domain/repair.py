@@ -114,6 +114,7 @@ TABLE: Mapping[tuple[Stage, StageOutcome], Stage | Ending | Choice] = {
     (Stage.DIAGNOSE, StageOutcome.UNREACHABLE): Choice.OUT_OF_BAND,
     (Stage.DIAGNOSE, StageOutcome.OBSERVED): Stage.NEEDS_HUMAN,
     **_treatment_rows(),
+    (Stage.REFLASH, StageOutcome.CANNOT_FIX): Stage.NEEDS_HUMAN,
     (Stage.SWAP, StageOutcome.REPLACED): Stage.PROVE,
     (Stage.SWAP, StageOutcome.WORK_DONE): Stage.PROVE,
     (Stage.SWAP, StageOutcome.CANNOT_FIX): Stage.NEEDS_HUMAN,
@@ -173,6 +174,10 @@ class Limits:
     inconclusive: int
     proof_passes: int
     available: tuple[Treatment, ...]
+
+    def most(self, treatment: Treatment) -> int:
+        """Attempts of one rung on one part; the same image is never flashed twice."""
+        return 1 if treatment is Treatment.REFLASH else self.attempts_per_rung
 
 
 @dataclass(frozen=True)
@@ -336,7 +341,7 @@ def choose_treatment(progress: Progress, *, limits: Limits) -> Treatment | None:
     tried = [t for t in (progress.last_treatment, progress.beyond) if t in LADDER]
     start = max([LADDER.index(first), *(min(LADDER.index(t) + 1, len(LADDER) - 1) for t in tried)])
     for rung in LADDER[start:]:
-        if rung in limits.available and progress.tried(rung) < limits.attempts_per_rung:
+        if rung in limits.available and progress.tried(rung) < limits.most(rung):
             return rung
     return None
 
@@ -362,7 +367,7 @@ def _out_of_band(progress: Progress, limits: Limits) -> Stage:
     left = (
         progress.stage is not Stage.POWER_CYCLE
         and power in limits.available
-        and progress.tried(power) < limits.attempts_per_rung
+        and progress.tried(power) < limits.most(power)
     )
     return Stage.POWER_CYCLE if left else _retry(progress, limits)
 
