@@ -9,6 +9,7 @@ from sickbay.simulator.defects import (
     Act,
     Case,
     Defect,
+    absent_after,
     calm,
     cured_by,
     new_defect,
@@ -17,8 +18,9 @@ from sickbay.simulator.defects import (
     undo,
     wakes_under_stress,
 )
+from sickbay.simulator.firmware import WEDGING, component_of, components
 from sickbay.simulator.fleet import new_gpu
-from sickbay.simulator.hardware import Gpu, Node
+from sickbay.simulator.hardware import Gpu, Node, Power
 from sickbay.simulator.kinds import FaultKind, Work
 from sickbay.simulator.physics import exercised, memory_errors
 from sickbay.simulator.scheduler import Scheduler
@@ -58,17 +60,7 @@ class Treatments:
         if gpu is None or not gpu.visible or self.world.defects_of(name, slot=gpu.slot):
             where = gpu.slot if gpu else "every slot"
             raise NotNow(f"{name}: {where} has a fault already or is off the bus")
-        defect_id = f"f{self.world.number('fault'):04d}"
-        now_h = self.world.now_h
-        self.world.log(
-            "fault_injected", node=name, slot=gpu.slot, fault=kind, id=defect_id, serial=gpu.serial
-        )
-        if kind is FaultKind.APP_ERROR:
-            self._app_error(node, gpu=gpu, defect_id=defect_id)
-        else:
-            draws = self.world.draws
-            defect = new_defect(defect_id, kind=kind, node=node, gpu=gpu, now_h=now_h, draws=draws)
-            self._show(Case(defect, node, gpu, now_h))
+        defect_id = self._break(node, gpu=gpu, kind=kind)
         return {"id": defect_id, "node": name, "slot": gpu.slot, "kind": kind}
 
     def reset(self, name: str, *, bus_id: str) -> float:
@@ -100,13 +92,19 @@ class Treatments:
         if not node.up:
             raise NotNow(f"{name} is down")
         self.world.log("reboot", node=name, boot_id=node.boot_id)
-        self.scheduler.kill(node, why="reboot")
-        rng = self.world.draws.keyed("reboot", name, node.boots)
+        self.restart(node, why="reboot", cold=False)
+
+    def restart(self, node: Node, *, why: str, cold: bool) -> None:
+        """Everything that ran ends now, and a boot begins."""
+        self.scheduler.kill(node, why=why)
+        rng = self.world.draws.keyed("reboot", node.name, node.boots)
         hours = REBOOT_MIN * rng.uniform(0.9, 1.1) * S_PER_MIN / S_PER_H
         hours = max(hours, self.world.clock.simulated_h(REBOOT_LEAST_REAL_S))
         node.down_until_h = self.world.now_h + hours
+        node.cold = cold
+        node.last_reset_at = self.world.clock.wall()
         self.world.touch(node)
-        self.world.at(node.down_until_h, event="boot_done", key=name)
+        self.world.at(node.down_until_h, event="boot_done", key=node.name)
 
     def replace(self, name: str, *, slot: str) -> dict[str, Any]:
         """A technician puts a new part into a slot and starts the node again.
@@ -124,7 +122,9 @@ class Treatments:
         )
         for defect in self.world.defects_of(name, slot=slot):
             self._cured(defect, by="part_replaced")
-        self._power_on(node)
+        # What was written waits in the part that is gone.
+        node.staged.pop(component_of(new), None)
+        self._plug_in(node)
         return {"old_serial": old.serial, "serial": new.serial, "uuid": new.uuid}
 
     def work(self, name: str, *, slot: str, work: Work) -> dict[str, Any]:
@@ -137,8 +137,38 @@ class Treatments:
             if cured_by(case, act=Act.WORK, work=work):
                 undo(case)
                 self._cured(defect, by=str(work))
-        self._power_on(node)
+        self._plug_in(node)
         return {"serial": gpu.serial, "uuid": gpu.uuid}
+
+    def run_firmware(
+        self, node: Node, *, component: str, version: str, starting: bool = False
+    ) -> None:
+        """A written version begins to run; unless the node is starting, a GPU starts anew."""
+        node.staged.pop(component, None)
+        self.world.log("firmware_active", node=node.name, component=component, version=version)
+        self.world.revision[node.name] += 1
+        self.world.touch(node)
+        gpu = components(node)[component]
+        if gpu is None:
+            node.firmware[component] = version
+            return
+        gpu.vbios = version
+        if starting:
+            self._try_firmware(node, gpu=gpu)
+        else:
+            if node.held(gpu):
+                self.scheduler.kill(node, why="firmware", slot=gpu.slot)
+            gpu.clear_volatile(now_h=self.world.now_h)
+            self._after(node, slots=[gpu.slot], act=Act.REFLASH)
+        if version == WEDGING and not self.world.defects_of(node.name, slot=gpu.slot):
+            self._break(node, gpu=gpu, kind=FaultKind.FIRMWARE_WEDGED)
+
+    def _try_firmware(self, node: Node, *, gpu: Gpu) -> None:
+        for defect in self.world.defects_of(node.name, slot=gpu.slot):
+            case = Case(defect, node, gpu, self.world.now_h)
+            if cured_by(case, act=Act.REFLASH):
+                undo(case)
+                self._cured(defect, by=str(Act.REFLASH))
 
     def exercise(
         self, name: str, *, what: str, minutes: float, indices: Collection[int]
@@ -158,6 +188,24 @@ class Treatments:
             measured = exercised(gpu, now_h=now_h, bit_errors=errors)
             found.append({"index": gpu.index, **measured})
         return found
+
+    def _break(self, node: Node, *, gpu: Gpu, kind: FaultKind) -> str:
+        now_h, draws = self.world.now_h, self.world.draws
+        defect_id = f"f{self.world.number('fault'):04d}"
+        self.world.log(
+            "fault_injected",
+            node=node.name,
+            slot=gpu.slot,
+            fault=kind,
+            id=defect_id,
+            serial=gpu.serial,
+        )
+        if kind is FaultKind.APP_ERROR:
+            self._app_error(node, gpu=gpu, defect_id=defect_id)
+        else:
+            defect = new_defect(defect_id, kind=kind, node=node, gpu=gpu, now_h=now_h, draws=draws)
+            self._show(Case(defect, node, gpu, now_h))
+        return defect_id
 
     def _stress(self, node: Node, *, gpu: Gpu, minutes: float) -> None:
         for defect in self.world.defects_of(node.name, slot=gpu.slot):
@@ -239,25 +287,37 @@ class Treatments:
 
     def _for_hands(self, name: str, *, slot: str) -> tuple[Node, Gpu]:
         node, gpu = self.world.gpu(name, slot=slot)
-        if not node.up:
+        if not node.up and node.power is not Power.OFF:
             raise NotNow(f"{name} is down; it comes back by itself")
         return node, gpu
+
+    def _plug_in(self, node: Node) -> None:
+        """Hands work without power, and switch it on when they are done."""
+        node.power, node.power_until_h, node.power_next = Power.ON, None, None
+        node.off_since_h = None
+        node.cold = True
+        node.last_reset_at = self.world.clock.wall()
+        self._start_up(node)
 
     def _boot_done(self, key: str) -> None:
         node = self.world.nodes[key]
         if node.down_until_h is not None and node.down_until_h <= self.world.now_h:
-            self._power_on(node)
+            self._start_up(node)
 
-    def _power_on(self, node: Node) -> None:
+    def _start_up(self, node: Node) -> None:
         """Everything volatile starts anew; whatever is still broken shows in the new boot."""
         now_h = self.world.now_h
         for gpu in node.gpus:
             gpu.answers = True
             gpu.clear_volatile(now_h=now_h)
             gpu.resetting_until_h = 0.0
-        dead = [d for d in self.world.defects_of(node.name) if d.kind is FaultKind.OFF_BUS_DEAD]
-        for defect in dead:
+        act = Act.POWER_CYCLE if node.cold else Act.REBOOT
+        node.cold = False
+        for component, (version, needs) in list(node.staged.items()):
+            if act is Act.POWER_CYCLE or needs == "boot":
+                self.run_firmware(node, component=component, version=version, starting=True)
+        for defect in [d for d in self.world.defects_of(node.name) if absent_after(d, act=act)]:
             self._show(Case(defect, node, self.world.gpu(node.name, slot=defect.slot)[1], now_h))
         self.world.boot(node)
         slots = [g.slot for g in node.gpus if g.answers]
-        self._after(node, slots=slots, act=Act.REBOOT)
+        self._after(node, slots=slots, act=act)
