@@ -9,7 +9,7 @@ import logging
 
 from temporalio.worker import Worker
 
-from sickbay.client import connect
+from sickbay.connection import open_client
 from sickbay.contracts import names
 from sickbay.domain.node import Node
 from sickbay.errors import UsageError
@@ -38,7 +38,7 @@ def parse_share(text: str) -> tuple[int, int]:
 
 async def serve(settings: Settings, stop: asyncio.Event, *, share: tuple[int, int]) -> None:
     """Serve this share of the fleet's node queues until `stop`."""
-    client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
+    client = await open_client(settings)
     out = wiring.outside(settings)
     store = await open_store(settings.store_url)
     records = StoreRecords(store)

@@ -13,7 +13,10 @@ from temporalio.worker import PollerBehaviorSimpleMaximum
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from sickbay.errors import SickbayError
+from sickbay.secret_refs import log_to_stderr, scrub
 from sickbay.settings import Settings, load_settings
+
+log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=5)
 ONE_POLLER = PollerBehaviorSimpleMaximum(1)
@@ -41,15 +44,17 @@ def arguments(purpose: str) -> argparse.ArgumentParser:
 
 def run(serve: Callable[[Settings, asyncio.Event], Awaitable[None]], *, config: Path) -> None:
     """Run `serve` until SIGTERM or SIGINT sets its event; a known error is one line and exit 2."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    log_to_stderr()
     try:
         asyncio.run(_until_signalled(serve, load_settings(config)))
     except SickbayError as error:
-        sys.stderr.write(f"error: {error.message}\n")
+        remedy = f" ({error.remedy})" if error.remedy else ""
+        sys.stderr.write(scrub(f"error: {error.message}{remedy}") + "\n")
         sys.exit(2)
+    except Exception:
+        # Through the log, not the interpreter: a traceback may quote what must not be shown.
+        log.critical("ends by an error it does not know", exc_info=True)
+        sys.exit(1)
 
 
 async def _until_signalled(
