@@ -94,3 +94,7 @@ class MetricsSettings(Section):
     host: str = "127.0.0.1"
     control_port: Port = 0
     node_port: Port = 0
+
+    def port_of(self, process: str) -> int:
+        """The port of a kind of process, 0 for none."""
+        return {"control": self.control_port, "node": self.node_port}.get(process, 0)

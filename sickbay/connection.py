@@ -10,7 +10,6 @@ import time
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.converter import DataConverter
-from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from sickbay.access import DEFAULT_NAMESPACE, Access, access_of
@@ -27,9 +26,7 @@ SAY_EVERY_S = 10.0
 SAY_AFTER_S = 2.0
 
 
-async def open_client(
-    settings: Settings, *, wait_s: float | None = None, runtime: Runtime | None = None
-) -> Client:
+async def open_client(settings: Settings, *, wait_s: float | None = None) -> Client:
     """A client of the Temporal server of these settings, with their codec.
 
     Keeps trying, and says why in the log, for `wait_s` seconds, or for ever when it is None. With a
@@ -47,7 +44,7 @@ async def open_client(
             remedy="set temporal.address, or TEMPORAL_ADDRESS",
         )
     converter = data_converter(settings.codec)
-    return await _dial(access, converter=converter, wait_s=wait_s, runtime=runtime)
+    return await _dial(access, converter=converter, wait_s=wait_s)
 
 
 async def connect(
@@ -59,17 +56,15 @@ async def connect(
     """
     access = Access(address=address, namespace=namespace or DEFAULT_NAMESPACE)
     converter = data_converter(CodecSettings())
-    return await _dial(access, converter=converter, wait_s=wait_s, runtime=None)
+    return await _dial(access, converter=converter, wait_s=wait_s)
 
 
-async def _dial(
-    access: Access, *, converter: DataConverter, wait_s: float | None, runtime: Runtime | None
-) -> Client:
+async def _dial(access: Access, *, converter: DataConverter, wait_s: float | None) -> Client:
     began = time.monotonic()
     said = began - SAY_EVERY_S + SAY_AFTER_S
     while True:
         try:
-            return await _attempt(access, converter=converter, runtime=runtime)
+            return await _attempt(access, converter=converter)
         except (RuntimeError, RPCError) as error:
             cause = await _cause(error, access=access)
             now = time.monotonic()
@@ -88,7 +83,7 @@ async def _dial(
             await asyncio.sleep(RETRY_EVERY_S)
 
 
-async def _attempt(access: Access, *, converter: DataConverter, runtime: Runtime | None) -> Client:
+async def _attempt(access: Access, *, converter: DataConverter) -> Client:
     client = await Client.connect(
         access.address,
         namespace=access.namespace,
@@ -96,7 +91,6 @@ async def _attempt(access: Access, *, converter: DataConverter, runtime: Runtime
         tls=access.tls or False,
         rpc_metadata=access.metadata,
         data_converter=converter,
-        runtime=runtime,
     )
     await client.workflow_service.describe_namespace(
         DescribeNamespaceRequest(namespace=access.namespace)

@@ -16,6 +16,8 @@ TIMEOUT_S = 3.0
 # The opening bytes of HTTP/2 and an empty SETTINGS frame: what every gRPC client says first.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 TLS_ALERT = 0x15
+# What OpenSSL says of an answer that is no TLS.
+NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
 UNAUTHENTICATED = ("Unauthenticated", "UNAUTHENTICATED", "PermissionDenied", "PERMISSION_DENIED")
 
 
@@ -82,12 +84,14 @@ async def _speak(access: Access, *, host: str, port: int) -> Cause:
         )
     except ssl.SSLError as error:
         return _tls_error(error, access=access)
+    except ConnectionResetError:
+        return _no_greeting(access)
     return SILENT if answer else _no_greeting(access)
 
 
 def _tls_error(error: ssl.SSLError, *, access: Access) -> Cause:
     reason = error.reason or ""
-    if reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}:
+    if reason in NO_TLS:
         return Cause(
             f"does not speak TLS, which {access.tls_because or 'the settings'} asked for",
             field="temporal.tls.enabled",
@@ -111,8 +115,13 @@ def _no_greeting(access: Access, *, why: str = "it closed the connection") -> Ca
 
 
 async def _in_the_clear(host: str, *, port: int) -> Cause:
-    answer = await _greet(host, port=port, context=None, name=None)
-    if answer[:1] == bytes([TLS_ALERT]) or answer.startswith(b"HTTP/1"):
+    try:
+        answer = await _greet(host, port=port, context=None, name=None)
+    except ConnectionResetError:
+        answer = b""
+    if answer[:1] == bytes([TLS_ALERT]) or (
+        answer[:6] in {b"", b"HTTP/1"} and await _shakes_hands(host, port=port)
+    ):
         return Cause(
             "speaks TLS, and the settings do not ask for it",
             field="temporal.tls.enabled",
@@ -120,6 +129,21 @@ async def _in_the_clear(host: str, *, port: int) -> Cause:
             lasting=True,
         )
     return SILENT
+
+
+async def _shakes_hands(host: str, *, port: int) -> bool:
+    """Whether a TLS handshake gets anywhere; no secret is sent, so trust does not matter."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        await _greet(host, port=port, context=context, name=host)
+    except ssl.SSLError as error:
+        return error.reason not in NO_TLS
+    except OSError:
+        return False
+    return True
 
 
 async def _greet(

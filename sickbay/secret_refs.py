@@ -28,12 +28,24 @@ _PATTERNS = (
     ),
 )
 
+# Variables that configure sickbay and its way to Temporal: no business of a tool on the node.
+OURS = ("SICKBAY_", "TEMPORAL_")
+
 _known: set[str] = set()
 
 
 def process_environment() -> Mapping[str, str]:
     """The environment of this process, as it is now."""
     return os.environ
+
+
+def tool_environment() -> dict[str, str]:
+    """The environment for programs of others: without our settings and without any secret."""
+    return {
+        name: value
+        for name, value in process_environment().items()
+        if not name.startswith(OURS) and scrub(value) == value
+    }
 
 
 def read_secret(

@@ -73,7 +73,7 @@ async def _start_scoring(client: Client, settings: Settings, pools: list[str]) -
 def main() -> None:
     """Entry of the process."""
     parser = arguments("sickbay's control worker")
-    run(serve, config=parser.parse_args().config)
+    run(serve, config=parser.parse_args().config, process="control")
 
 
 if __name__ == "__main__":

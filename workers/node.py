@@ -90,7 +90,8 @@ def main() -> None:
     async def serve_share(settings: Settings, stop: asyncio.Event) -> None:
         await serve(settings, stop, share=parse_share(args.share))
 
-    run(serve_share, config=args.config)
+    offset = int(args.share.partition("/")[0]) - 1 if args.share[:1].isdigit() else 0
+    run(serve_share, config=args.config, process="node", page_offset=offset)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from sickbay.errors import SickbayError
 from sickbay.secret_refs import log_to_stderr, scrub
 from sickbay.settings import Settings, load_settings
+from workers.metrics_page import metrics_page
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,18 @@ def arguments(purpose: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(serve: Callable[[Settings, asyncio.Event], Awaitable[None]], *, config: Path) -> None:
-    """Run `serve` until SIGTERM or SIGINT sets its event; a known error is one line and exit 2."""
+Serve = Callable[[Settings, asyncio.Event], Awaitable[None]]
+
+
+def run(serve: Serve, *, config: Path, process: str = "", page_offset: int = 0) -> None:
+    """Run `serve` until SIGTERM or SIGINT sets its event; a known error is one line and exit 2.
+
+    `process` names the metrics page of the settings (`control`, `node`), nothing for none; several
+    processes of one kind on a machine count up from its port by `page_offset`.
+    """
     log_to_stderr()
     try:
-        asyncio.run(_until_signalled(serve, load_settings(config)))
+        asyncio.run(_until_signalled(serve, load_settings(config), process, page_offset))
     except SickbayError as error:
         remedy = f" ({error.remedy})" if error.remedy else ""
         sys.stderr.write(scrub(f"error: {error.message}{remedy}") + "\n")
@@ -58,10 +66,14 @@ def run(serve: Callable[[Settings, asyncio.Event], Awaitable[None]], *, config: 
 
 
 async def _until_signalled(
-    serve: Callable[[Settings, asyncio.Event], Awaitable[None]], settings: Settings
+    serve: Serve, settings: Settings, process: str, page_offset: int
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(settings, stop)
+    port = settings.metrics.port_of(process)
+    async with metrics_page(
+        settings.metrics, port=port + page_offset if port else 0, process=process
+    ):
+        await serve(settings, stop)
