@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import (
     DataConverter,
+    DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
+    PayloadConverter,
 )
 
 from sickbay.cluster_settings import CodecSettings
@@ -98,6 +101,26 @@ class AesGcmCodec(PayloadCodec):
             ) from error
 
 
+class ClosedFailures(DefaultFailureConverterWithEncodedAttributes):
+    """Messages and stack traces of failures are payloads too, so that the codec closes them.
+
+    Only a missing key is said in the clear: whoever lacks the key must be able to read which one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plain = DefaultFailureConverter()
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        """The failure of an exception."""
+        if isinstance(exception, CodecKeyMissing):
+            self._plain.to_failure(CodecKeyMissing(exception.message), payload_converter, failure)
+        else:
+            super().to_failure(exception, payload_converter, failure)
+
+
 class NoKeysCodec(PayloadCodec):
     """Without keys: nothing is encrypted, and what is encrypted is refused by one clear line."""
 
@@ -144,9 +167,7 @@ def data_converter(settings: CodecSettings) -> DataConverter:
     """
     converter = dataclasses.replace(pydantic_data_converter, payload_codec=codec_of(settings))
     if settings.active:
-        return dataclasses.replace(
-            converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes
-        )
+        return dataclasses.replace(converter, failure_converter_class=ClosedFailures)
     return converter
 
 
