@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import shutil
@@ -51,7 +52,7 @@ def assert_runs(argv: list[str]) -> None:
         function = {name: f for name, f, _ in COMMANDS}[argv[1]]
         shown = subprocess.run(
             [sys.executable, "-P", "-m", "sickbay.cli.main", argv[1], "--help"],
-            capture_output=True, text=True, timeout=60, check=True, env={"COLUMNS": "200"},
+            capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "200"},
         ).stdout  # fmt: skip
         assert function
     else:
