@@ -20,7 +20,7 @@ from sickbay.domain.gate import HoldKind, is_ours
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Node
 from sickbay.domain.signal import KernelRecord, NodeReadings, ScoredFinding
-from sickbay.errors import SickbayError
+from sickbay.errors import SickbayError, Superseded
 from sickbay.ports import (
     Inventory,
     KernelEntry,
@@ -73,6 +73,8 @@ class _Outbox:
         for key, call in list(self.waiting.items()):
             try:
                 await call()
+            except Superseded:
+                raise
             except Exception as error:  # noqa: BLE001 - one node's trouble is not the pool's
                 activity.logger.warning("not told yet: %s: %s", key, error)
             else:
@@ -174,6 +176,8 @@ class ScoringActivities:
             # The heartbeat goes on beside a tick, so a tick that hangs needs an end of its own.
             async with asyncio.timeout(run.tick_limit_s):
                 await self._tick(run)
+        except Superseded:
+            return False
         except Exception as error:
             run.failed_ticks += 1
             activity.logger.warning("tick of %s skipped: %r", run.inp.pool, error)
@@ -220,9 +224,7 @@ class ScoringActivities:
             self._tell(run, change, now=now)
         for note in run.scorer.take_notes()[:_NOTES_LOGGED]:
             activity.logger.info("job finding %s on %s/%s", note.code, note.node, note.slot)
-        # Between reading and telling, a newer attempt may have begun: only its word counts.
-        if run.outbox.waiting and await self._records.epoch_is_current(run.inp.pool, run.epoch):
-            await run.outbox.send()
+        await run.outbox.send()
 
     async def _refresh_when_due(self, run: _Run) -> None:
         now = self._clock()
@@ -274,7 +276,9 @@ class ScoringActivities:
         outbox, pool = run.outbox.waiting, run.inp.pool
         for finding in change.findings:
             fault = _fault(finding, change.health)
-            outbox[f"finding {finding.id}"] = lambda f=fault: self._repairs.report(f, pool=pool)  # type: ignore[misc]
+            outbox[f"finding {finding.id}"] = lambda f=fault: self._if_ours(  # type: ignore[misc]
+                run, lambda: self._repairs.report(f, pool=pool)
+            )
         if change.save:
             label = run.scorer.rules.label
             outbox[f"health {change.node}"] = lambda: self._records.save_health(
@@ -283,13 +287,28 @@ class ScoringActivities:
                 standing=change.standing,
                 at=now,
                 rules=label,
+                epoch=run.epoch,
             )
         if change.withhold:
             ask = WithholdAsk(change.node, node.group, UNKNOWN_REASON, False, _factors(node))
-            outbox[f"withhold {change.node}"] = lambda: self._permits.ask_withhold(pool, ask)
+            outbox[f"withhold {change.node}"] = lambda: self._if_ours(
+                run, lambda: self._permits.ask_withhold(pool, ask)
+            )
         if change.unwithhold:
             ended = WithholdEnded(change.node, "known again")
-            outbox[f"withhold {change.node}"] = lambda: self._permits.end_withhold(pool, ended)
+            outbox[f"withhold {change.node}"] = lambda: self._if_ours(
+                run, lambda: self._permits.end_withhold(pool, ended)
+            )
+
+    async def _if_ours(self, run: _Run, tell: Callable[[], Awaitable[None]]) -> None:
+        """Send one message, unless a newer attempt has begun since this tick did.
+
+        Raises:
+            Superseded: only the newer attempt's word counts.
+        """
+        if not await self._records.epoch_is_current(run.inp.pool, run.epoch):
+            raise Superseded(f"epoch {run.epoch} of {run.inp.pool} is over")
+        await tell()
 
 
 class _WorkerStops(SickbayError):

@@ -9,7 +9,8 @@ SickbayError
 ├── EvidenceMissing       no such digest, or the bytes do not match it
 ├── NodeUnreadable        the node's own facts cannot be read
 ├── CodecKeyMissing       an encrypted payload's key is not listed, or does not fit
-└── SchemaTooNew          the database was written by a newer release
+├── SchemaTooNew          the database was written by a newer release
+└── Superseded            a newer attempt of the scorer took over: this one's word no longer counts
 
 Leaf names are flat because Temporal matches non-retryable errors by class name.
 """
@@ -81,3 +82,9 @@ class CodecKeyMissing(UsageError):
     """An encrypted payload cannot be read: its key is not listed here, or does not fit it."""
 
     code = "codec_key_missing"
+
+
+class Superseded(SickbayError):
+    """A newer fencing epoch was taken: what carries an older one is refused."""
+
+    code = "superseded"

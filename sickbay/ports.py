@@ -274,9 +274,20 @@ class Records(Protocol):
         """The newest health on record; unknown when there is none."""
 
     async def save_health(
-        self, node: str, *, health: Health, standing: Standing, at: datetime, rules: str
+        self,
+        node: str,
+        *,
+        health: Health,
+        standing: Standing,
+        at: datetime,
+        rules: str,
+        epoch: int | None = None,
     ) -> None:
-        """Record a change of health or standing, with the rule set's version and digest."""
+        """Record a change of health or standing, with the rule set's version and digest.
+
+        `epoch` is the fencing epoch of the scorer that says so. Raises `Superseded` when the pool
+        has a newer one; nothing is recorded then.
+        """
 
     async def save_permit(
         self, pool: str, *, repair_id: str, node: str, event: str, at: datetime, detail: str

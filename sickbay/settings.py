@@ -7,12 +7,14 @@ needs to answer at all has a floor (docs/decisions/0011).
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from sickbay.cluster_settings import CodecSettings, MetricsSettings, TemporalSettings
 from sickbay.contracts.repair import RepairPolicy
@@ -20,10 +22,13 @@ from sickbay.contracts.steps import Action
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from sickbay.errors import UsageError
+from sickbay.secret_refs import remember
 from sickbay.section import Section
 
 ENV_PREFIX = "SICKBAY_"
 ENV_FILE = "SICKBAY_CONFIG"
+
+_PASSWORD_IN_URL = re.compile(r"://[^/@?#]*:[^/@]+@|[?&]password=")
 
 Mode = Literal["observe", "approve", "act"]
 Seconds = Annotated[float, Field(ge=0)]
@@ -44,9 +49,25 @@ FLOORS_S: Mapping[str, float] = {
 
 
 class StoreSettings(Section):
-    """Where the store is. Without a url: SQLite in the state directory."""
+    """Where the store is. Without a url: SQLite in the state directory.
+
+    A password is named by reference: a file that holds it, or an environment variable.
+    """
 
     url: str = ""
+    password_file: Path | None = None
+    password_env: str = ""
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str) -> str:
+        if _PASSWORD_IN_URL.search(url):
+            raise PydanticCustomError(
+                "password_in_url",
+                "a password in the url would be shown and copied: name it by "
+                "store.password_file or store.password_env",
+            )
+        return url
 
 
 class SimulatorSettings(Section):
@@ -141,6 +162,36 @@ class Settings(Section):
     def store_url(self) -> str:
         """The database of the store."""
         return self.store.url or f"sqlite+aiosqlite:///{self.state_dir / 'sickbay.db'}"
+
+    def store_password(self, *, environ: Mapping[str, str] | None = None) -> str | None:
+        """The password of the store's user, read from where the settings say; None without one.
+
+        Raises:
+            UsageError: the file cannot be read or is empty, or the variable is not set.
+        """
+        file, name = self.store.password_file, self.store.password_env
+        if file is not None:
+            try:
+                found = file.read_text(encoding="utf-8").strip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(
+                    f"{file}: the store's password cannot be read ({error})",
+                    field="store.password_file",
+                    remedy="name a file this user may read, with the password alone in it",
+                ) from error
+            where = ("store.password_file", str(file))
+        elif name:
+            found = (os.environ if environ is None else environ).get(name, "")
+            where = ("store.password_env", f"${name}")
+        else:
+            return None
+        if not found:
+            raise UsageError(
+                f"{where[1]} holds no password for the store",
+                field=where[0],
+                remedy="put the password there, or remove the setting",
+            )
+        return remember(found)
 
     @property
     def evidence_dir(self) -> Path:
@@ -273,5 +324,6 @@ def _usage(error: ValidationError, *, source: str) -> UsageError:
     if first["type"] == "extra_forbidden":
         remedy = "remove it, or see docs/reference/settings.md for the keys there are"
         return UsageError(f"{source}: unknown key {field}", field=field, remedy=remedy)
-    text = f"{source}: {field}: {first['msg']} (got {first['input']!r})"
+    got = "" if first["type"] == "password_in_url" else f" (got {first['input']!r})"
+    text = f"{source}: {field}: {first['msg']}{got}"
     return UsageError(text, field=field, remedy="see docs/reference/settings.md")

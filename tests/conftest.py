@@ -27,6 +27,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 REQUIRE_PARTS = "SICKBAY_REQUIRE_PARTS"
 

@@ -33,7 +33,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     client = await open_client(settings)
     await ensure_search_attributes(client)
     out = wiring.outside(settings)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     records = StoreRecords(store)
     try:
         nodes = await load_inventory(out, records)

@@ -46,7 +46,7 @@ async def serve(
     """
     client = await open_client(settings)
     out = wiring.outside(settings)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     records = StoreRecords(store)
     try:
         nodes = await _nodes(records, stop, share=share)

@@ -100,7 +100,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop`."""
     client = await open_client(settings)
     out = wiring.outside(settings)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     repairs = TemporalRepairs(client, policy_of=settings.repair_policy)
     technician = Technician(settings, StoreRecords(store), repairs, out)
     try:

@@ -50,7 +50,7 @@ def healthcheck(
 
 async def _health(settings: Settings, *, node: str | None, here: bool) -> dict[str, str]:
     client = await open_client(settings, wait_s=CONNECT_WAIT_S)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     await store.close()
     queue = names.node_queue(node) if node else names.CONTROL_QUEUE
     kind = (

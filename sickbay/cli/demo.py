@@ -69,7 +69,7 @@ def _detail(stage: str, outcome: str, detail: str) -> str:
 async def tell_demo(installation: Installation, stop: asyncio.Event, *, exit_after: bool) -> None:
     """Tell what happens; the summary after about two minutes; on until asked to stop."""
     settings = installation.settings
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     try:
         _introduce(settings)
         narrator = Narrator()

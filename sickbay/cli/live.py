@@ -46,7 +46,7 @@ def screen(rows: list[FleetRow], *, settings: Settings) -> RenderableType:
 async def show_live(installation: Installation, stop: asyncio.Event) -> None:
     """Show the table until asked to stop; without a terminal, a line whenever it changes."""
     settings = installation.settings
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     try:
         if console.is_terminal:
             with Live(console=console, auto_refresh=False, screen=False) as live:

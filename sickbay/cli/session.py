@@ -132,7 +132,7 @@ def find_installation(config: Path | None, state: Path | None) -> Settings:
 async def session(config: Path | None, state: Path | None) -> AsyncIterator[Session]:
     """An open session. Raises as `find_installation` and `open_store` do."""
     settings = find_installation(config, state)
-    store = await open_store(settings.store_url)
+    store = await open_store(settings.store_url, password=settings.store_password())
     try:
         yield Session(settings=settings, store=store, records=StoreRecords(store))
     finally:

@@ -9,29 +9,36 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, event, inspect, make_url, text
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InvalidRequestError,
-    NoSuchModuleError,
-    OperationalError,
-)
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from sickbay.errors import SchemaTooNew, Unreachable, UsageError
+from sickbay.errors import SchemaTooNew, Unreachable
+from sickbay.store.databases import (
+    database_url,
+    for_reading,
+    for_writing,
+    is_locked,
+    make_room,
+    open_engine,
+    take_turn,
+)
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 MIGRATIONS = Path(__file__).with_name("migrations")
-BUSY_TIMEOUT_MS = 10_000
 LOCK_ATTEMPTS = 3
 LOCK_PAUSE_S = 0.05
-IMMEDIATE = "sickbay_immediate"
+MIGRATION = "migration"
+
+_REMEDY = {
+    True: "check the path, its rights, and that no other program holds the file",
+    False: "check that the server runs, and host, port, database, user and password",
+}
 
 # Alembic keeps the running migration in module globals: one at a time per event loop.
 _migrating: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -46,21 +53,24 @@ class Store:
 
     @contextlib.asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads."""
-        async with self.engine.connect() as connection:
+        """A transaction that only reads, and sees one moment of the database."""
+        async with self.engine.connect() as plain:
+            connection = await for_reading(plain)
             await _begun(connection)
             yield connection
 
     @contextlib.asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that takes the write lock first, so that it never fails half-way on it.
+    async def write(self, *, turn: str | None = None) -> AsyncIterator[AsyncConnection]:
+        """A transaction that takes its turn before it reads, so that it never fails half-way on it.
+
+        Writers that name the same `turn` run one after the other; on SQLite all writers do.
 
         Raises:
-            OperationalError: other processes held the lock for `LOCK_ATTEMPTS` busy timeouts.
+            OperationalError: others held the lock for `LOCK_ATTEMPTS` busy timeouts.
         """
         async with self._own_turn(), self.engine.connect() as plain:
-            connection = await plain.execution_options(**{IMMEDIATE: True})
-            await _begun(connection)
+            connection = await for_writing(plain)
+            await _begun(connection, turn=turn)
             yield connection
             await connection.commit()
 
@@ -78,35 +88,34 @@ class Store:
         await self.engine.dispose()
 
 
-def is_locked(error: DBAPIError) -> bool:
-    """Whether another process only held the lock too long, so that asking again may help."""
-    return "database is locked" in str(error.orig)
-
-
-async def _begun(connection: AsyncConnection) -> None:
+async def _begun(connection: AsyncConnection, *, turn: str | None = None) -> None:
     for attempt in range(1, LOCK_ATTEMPTS + 1):
         try:
             await connection.begin()
+            await take_turn(connection, turn)
         except OperationalError as error:
             if attempt == LOCK_ATTEMPTS or not is_locked(error):
                 raise
+            await connection.rollback()
             await asyncio.sleep(LOCK_PAUSE_S * attempt)
         else:
             return
 
 
-async def open_store(url: str) -> Store:
+async def open_store(url: str, *, password: str | None = None) -> Store:
     """The store at `url`, migrated to this release's schema.
+
+    `password` is the database user's, kept apart from the url so that no url ever shows it.
 
     Raises:
         UsageError: the url makes no sense. SchemaTooNew: a newer release wrote the database.
         Unreachable: the database does not answer, or is no database.
     """
-    engine = _engine(url)
+    engine = open_engine(database_url(url, password=password))
     store = Store(engine)
     lock = _migrating.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     try:
-        _make_room(engine)
+        make_room(engine)
         async with lock:
             await _migrated(store)
     except (DBAPIError, OSError) as error:
@@ -115,7 +124,7 @@ async def open_store(url: str) -> Store:
         raise Unreachable(
             f"the store at {engine.url.render_as_string()} does not answer: {cause}",
             field="store.url",
-            remedy="check the path, its rights, and that no other program holds the file",
+            remedy=_REMEDY[engine.dialect.name == "sqlite"],
         ) from error
     except SchemaTooNew:
         await engine.dispose()
@@ -130,7 +139,7 @@ async def _migrated(store: Store) -> None:
             async with store.read() as connection:
                 current = await connection.run_sync(is_current)
             if not current:
-                async with store.write() as connection:
+                async with store.write(turn=MIGRATION) as connection:
                     await connection.run_sync(migrate)
         except OperationalError as error:
             if attempt == LOCK_ATTEMPTS or not is_locked(error):
@@ -192,42 +201,3 @@ def migration_config() -> "Config":
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     return config
-
-
-def _engine(url: str) -> AsyncEngine:
-    try:
-        engine = create_async_engine(make_url(url))
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, InvalidRequestError) as error:
-        raise UsageError(
-            f"store.url {url!r} is no database url this release can open",
-            field="store.url",
-            remedy="e.g. sqlite+aiosqlite:///sickbay.db",
-        ) from error
-    if engine.dialect.name == "sqlite":
-        event.listen(engine.sync_engine, "connect", _on_connect)
-        event.listen(engine.sync_engine, "begin", _on_begin)
-    return engine
-
-
-def _make_room(engine: AsyncEngine) -> None:
-    if engine.dialect.name == "sqlite" and engine.url.database:
-        Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
-
-
-def _on_connect(connection: Any, _record: Any) -> None:
-    """WAL for readers beside a writer; NORMAL is safe against a killed process."""
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        "journal_mode=WAL",
-        "synchronous=NORMAL",
-        "foreign_keys=ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _on_begin(connection: Connection) -> None:
-    immediate = connection.get_execution_options().get(IMMEDIATE)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

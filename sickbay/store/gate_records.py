@@ -10,6 +10,8 @@ from sickbay.store import tables as t
 from sickbay.store.rows import hold_of
 from sickbay.store.writing import StoreSide
 
+STOPS = "stops"
+
 
 class GateRecords(StoreSide):
     """Holds, gate intervals and stops."""
@@ -18,14 +20,14 @@ class GateRecords(StoreSide):
         """Record a hold; a standing one with this id stays as it is."""
         standing = and_(t.holds.c.id == hold.id, t.holds.c.lifted_at.is_(None))
         row = {**asdict(hold), "kind": str(hold.kind), "lifted_at": None, "lifted_by": None}
-        async with self.store.write() as db:
+        async with self.store.write(turn=hold.id) as db:
             if (await db.execute(select(t.holds.c.row).where(standing))).first() is None:
                 await db.execute(insert(t.holds).values(**row))
 
     async def lift_hold(self, hold_id: str, *, by: str, at: datetime) -> None:
         """Record that a hold ended."""
         standing = and_(t.holds.c.id == hold_id, t.holds.c.lifted_at.is_(None))
-        async with self.store.write() as db:
+        async with self.store.write(turn=hold_id) as db:
             await db.execute(update(t.holds).where(standing).values(lifted_at=at, lifted_by=by))
 
     async def holds(self, node: str) -> tuple[Hold, ...]:
@@ -55,7 +57,7 @@ class GateRecords(StoreSide):
 
         A report that comes late is booked no earlier than the change before it.
         """
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"gate {node}") as db:
             row = (await db.execute(select(t.nodes).where(t.nodes.c.id == node))).first()
             if row is None or row.gate_open == open_:
                 return
@@ -70,14 +72,14 @@ class GateRecords(StoreSide):
     async def set_stop(self, pool: str | None, *, by: str, reason: str, at: datetime) -> None:
         """Stop acts of a pool, or (None) of the fleet. Stopping twice is one stop."""
         standing = and_(t.stops.c.lifted_at.is_(None), _scope(pool))
-        async with self.store.write() as db:
+        async with self.store.write(turn=STOPS) as db:
             if (await db.execute(select(t.stops.c.id).where(standing))).first() is None:
                 await db.execute(insert(t.stops).values(pool=pool, by=by, reason=reason, at=at))
 
     async def lift_stop(self, pool: str | None, *, by: str, at: datetime) -> bool:
         """End a stop; whether one stood."""
         standing = and_(t.stops.c.lifted_at.is_(None), _scope(pool))
-        async with self.store.write() as db:
+        async with self.store.write(turn=STOPS) as db:
             done = await db.execute(
                 update(t.stops).where(standing).values(lifted_at=at, lifted_by=by)
             )

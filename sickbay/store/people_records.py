@@ -26,13 +26,13 @@ class PeopleRecords(StoreSide):
             "detail": detail,
         }
         key = ("pool", "repair_id", "event", "at")
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"permits {pool}") as db:
             await insert_once(db, table=t.permits, row=row, key=key)
 
     async def save_ticket(self, draft: TicketDraft, *, at: datetime) -> str:
         """Find the ticket by its key (reopened when closed) or create it; its id."""
         here = t.tickets.c.key == draft.key
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"ticket {draft.key}") as db:
             row = (await db.execute(select(t.tickets).where(here))).first()
             if row is None:
                 values = {**vars(draft), "evidence": list(draft.evidence)}
@@ -67,7 +67,7 @@ class PeopleRecords(StoreSide):
         number = int(ticket)
         here = t.tickets.c.id == number
         lines = select(t.ticket_lines.c.text).where(t.ticket_lines.c.ticket == number)
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"ticket {ticket}") as db:
             row = (await db.execute(select(t.tickets.c.closed_at).where(here))).first()
             if row is None:
                 raise UnknownTicket(f"no ticket {ticket!r}", field="ticket")
@@ -80,7 +80,7 @@ class PeopleRecords(StoreSide):
     async def save_page(self, draft: PageDraft, *, at: datetime) -> bool:
         """Record a page, once per key; True when it is new."""
         here = t.pages.c.key == draft.key
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"page {draft.key}") as db:
             row = (await db.execute(select(t.pages.c.repeats).where(here))).first()
             if row is not None:
                 await db.execute(
@@ -95,7 +95,7 @@ class PeopleRecords(StoreSide):
         self, *, node: str, pool: str, action: str, detail: str, why: str, at: datetime
     ) -> None:
         """Record an act that a safety switch withheld."""
-        async with self.store.write() as db:
+        async with self.store.write(turn=None) as db:
             await db.execute(
                 insert(t.would_have).values(
                     node=node, pool=pool, action=action, detail=detail, why=why, at=at

@@ -34,7 +34,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
         inventory file does not know what a technician swapped.
         """
         now = at or datetime.now(UTC)
-        async with self.store.write() as db:
+        async with self.store.write(turn="inventory") as db:
             known = {row.id: row for row in (await db.execute(select(t.nodes))).all()}
             for node in nodes:
                 row, place = known.get(node.id), _place(node)
@@ -68,7 +68,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
     async def replace_part(self, node: str, *, slot: str, part: Part, at: datetime) -> None:
         """Re-key a slot; replacing by the part that is there already changes nothing."""
         here = and_(t.parts.c.node == node, t.parts.c.slot == slot, t.parts.c.until_at.is_(None))
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"parts {node}") as db:
             row = (await db.execute(select(t.parts).where(here))).first()
             if row is not None and row.uuid == part.uuid:
                 return
@@ -120,7 +120,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
         row = {**asdict(record), "severity": str(record.severity)}
         row["cured_by"] = str(record.cured_by) if record.cured_by else None
         here = t.repairs.c.repair_id == record.repair_id
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"repair {record.repair_id}") as db:
             old = (await db.execute(select(t.repairs).where(here))).first()
             if old is None:
                 await db.execute(insert(t.repairs).values(stage_since=record.updated_at, **row))
@@ -134,7 +134,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
         """Write one step, once per (repair id, ordinal)."""
         row = {**asdict(record), "evidence": list(record.evidence)}
         row["treatment"] = str(record.treatment) if record.treatment else None
-        async with self.store.write() as db:
+        async with self.store.write(turn=None) as db:
             await insert_once(db, table=t.steps, row=row, key=("repair_id", "ordinal"))
 
     async def returned(
@@ -142,7 +142,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
     ) -> None:
         """Book a proven return, once per repair; older findings end where its proof began."""
         row = {"repair_id": repair_id, "node": node, "at": at}
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"repair {repair_id}") as db:
             if await insert_once(db, table=t.returns, row=row, key=("repair_id",)):
                 await db.execute(
                     update(t.nodes)
@@ -165,7 +165,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
 
     async def index_evidence(self, ref: EvidenceRef, *, at: datetime) -> None:
         """Book a stored fact by its digest, once."""
-        async with self.store.write() as db:
+        async with self.store.write(turn=None) as db:
             await insert_once(
                 db, table=t.evidence, row={**asdict(ref), "first_at": at}, key=("sha256",)
             )

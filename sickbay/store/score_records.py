@@ -6,9 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sickbay.contracts.steps import PresentHealth
 from sickbay.domain.health import UNKNOWN_HEALTH, Health, Standing
+from sickbay.errors import Superseded
 from sickbay.store import tables as t
 from sickbay.store.rows import health_of, standing_of
 from sickbay.store.writing import StoreSide, insert_once
@@ -26,11 +28,21 @@ class ScoreRecords(StoreSide):
         return PresentHealth(health_of(row), standing_of(row), at=row.at)
 
     async def save_health(
-        self, node: str, *, health: Health, standing: Standing, at: datetime, rules: str
+        self,
+        node: str,
+        *,
+        health: Health,
+        standing: Standing,
+        at: datetime,
+        rules: str,
+        epoch: int | None = None,
     ) -> None:
         """Record a change of health or standing, with the rule set's version and digest.
 
         The same answer of the same moment again is no row.
+
+        Raises:
+            Superseded: the node's pool has a newer fencing epoch than `epoch`.
         """
         row = {
             **asdict(health),
@@ -40,7 +52,9 @@ class ScoreRecords(StoreSide):
             "standing": str(standing),
             "rules": rules,
         }
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"health {node}") as db:
+            if epoch is not None:
+                await _fence(db, node, epoch=epoch)
             last = (await db.execute(_newest_of(node))).mappings().first()
             if last is not None and all(last[name] == value for name, value in row.items()):
                 return
@@ -76,7 +90,7 @@ class ScoreRecords(StoreSide):
     async def next_epoch(self, pool: str) -> int:
         """Take a new fencing epoch of a pool's scorer: larger than any before."""
         here = t.epochs.c.pool == pool
-        async with self.store.write() as db:
+        async with self.store.write(turn=f"epoch {pool}") as db:
             old = (await db.execute(select(t.epochs.c.epoch).where(here))).scalar()
             if old is None:
                 await db.execute(insert(t.epochs).values(pool=pool, epoch=1))
@@ -105,8 +119,25 @@ class ScoreRecords(StoreSide):
             "seen_at": at,
         }
         key = ("boot_id", "monotonic_us", "message_sha256")
-        async with self.store.write() as db:
+        async with self.store.write(turn=None) as db:
             return await insert_once(db, table=t.kernel_events, row=row, key=key)
+
+
+async def _fence(db: AsyncConnection, node: str, *, epoch: int) -> None:
+    """Refuse an older epoch; the row stays as it is until this transaction ends.
+
+    `FOR SHARE` makes a scorer that takes over wait for the writes under way, and makes every later
+    one see it. SQLite has no such clause and needs none: its writer is alone.
+    """
+    newest = (
+        select(t.epochs.c.epoch)
+        .join(t.nodes, t.nodes.c.pool == t.epochs.c.pool)
+        .where(t.nodes.c.id == node)
+        .with_for_update(read=True, of=t.epochs)
+    )
+    found = (await db.execute(newest)).scalar()
+    if found is not None and found > epoch:
+        raise Superseded(f"{node}: epoch {epoch} of its scorer is over, {found} took its place")
 
 
 def _newest_of(node: str) -> Select[Any]:

@@ -45,6 +45,28 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class Words(TypeDecorator[str]):
+    """Text of any length, also what a broken tool printed.
+
+    PostgreSQL stores neither a NUL nor half a character: each becomes the replacement character, so
+    that no output of a tool keeps a repair's step from being booked.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Replace what no database keeps."""
+        del dialect
+        return None if value is None else storable(value)
+
+
+def storable(text: str) -> str:
+    """The text as every database can keep it."""
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
 metadata = MetaData()
 
 
@@ -90,10 +112,10 @@ holds = Table(
     Column("kind", String(16), nullable=False),
     Column("owner", String(128), nullable=False),
     Column("mark", String(256), nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("placed_at", UtcDateTime, nullable=False),
-    Column("release_condition", Text, nullable=False),
-    Column("next_step", Text, nullable=False),
+    Column("release_condition", Words, nullable=False),
+    Column("next_step", Words, nullable=False),
     Column("deadline", UtcDateTime),
     Column("repair_id", String(256)),
     Column("lifted_at", UtcDateTime),
@@ -119,10 +141,10 @@ health_changes = Table(
     Column("value", Float),
     Column("confidence", Float, nullable=False),
     Column("worst", String(32)),
-    Column("reason", String(256), nullable=False),
+    Column("reason", Words, nullable=False),
     Column("signal", String(128)),
     Column("part", String(64)),
-    Column("detail", Text, nullable=False),
+    Column("detail", Words, nullable=False),
     Column("standing", String(16), nullable=False),
     Column("standing_since", UtcDateTime, nullable=False),
     Column("rules", String(128), nullable=False),
@@ -138,13 +160,13 @@ repairs = Table(
     Column("pool", String(128), nullable=False),
     Column("stage", String(32), nullable=False),
     Column("stage_since", UtcDateTime, nullable=False),
-    Column("reason", String(256), nullable=False),
+    Column("reason", Words, nullable=False),
     Column("severity", String(16), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("part", String(128), nullable=False),
     Column("category", String(32), nullable=False),
-    Column("next_step", Text, nullable=False),
+    Column("next_step", Words, nullable=False),
     Column("deadline", UtcDateTime),
     Column("confirmed", Boolean),
     Column("cured_by", String(32)),
@@ -165,7 +187,7 @@ steps = Table(
     Column("outcome", String(32), nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime, nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("detail", Words, nullable=False),
     Column("operation_id", String(256), nullable=False),
     Column("treatment", String(32)),
     Column("part", String(128), nullable=False),
@@ -191,7 +213,7 @@ permits = Table(
     Column("node", String(128), nullable=False),
     Column("event", String(32), nullable=False),
     Column("at", UtcDateTime, nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("detail", Words, nullable=False),
     UniqueConstraint("pool", "repair_id", "event", "at"),
 )
 
@@ -207,8 +229,8 @@ tickets = Table(
     Column("part_uuid", String(128), nullable=False),
     Column("part_serial", String(128), nullable=False),
     Column("category", String(32), nullable=False),
-    Column("title", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("title", Words, nullable=False),
+    Column("body", Words, nullable=False),
     Column("repair_id", String(256), nullable=False),
     Column("evidence", JSON, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
@@ -228,7 +250,7 @@ ticket_lines = Table(
         index=True,
     ),
     Column("at", UtcDateTime, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("text", Words, nullable=False),
 )
 
 pages = Table(
@@ -237,8 +259,8 @@ pages = Table(
     Column("key", String(512), primary_key=True),
     Column("pool", String(128), nullable=False, index=True),
     Column("node", String(128)),
-    Column("summary", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("summary", Words, nullable=False),
+    Column("detail", Words, nullable=False),
     Column("urgent", Boolean, nullable=False),
     Column("labels", JSON, nullable=False),
     Column("first_at", UtcDateTime, nullable=False),
@@ -250,11 +272,11 @@ would_have = Table(
     "would_have",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("at", UtcDateTime, nullable=False),
+    Column("at", UtcDateTime, nullable=False, index=True),
     Column("node", String(128), nullable=False),
     Column("pool", String(128), nullable=False),
     Column("action", String(32), nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("detail", Words, nullable=False),
     Column("why", String(32), nullable=False),
 )
 
@@ -264,7 +286,7 @@ stops = Table(
     Column("id", Integer, primary_key=True),
     Column("pool", String(128)),
     Column("by", String(128), nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", Words, nullable=False),
     Column("at", UtcDateTime, nullable=False),
     Column("lifted_at", UtcDateTime),
     Column("lifted_by", String(128)),
@@ -283,7 +305,7 @@ evidence = Table(
     Column("sha256", String(64), primary_key=True),
     Column("size_bytes", BigInteger, nullable=False),
     Column("kind", String(64), nullable=False),
-    Column("first_at", UtcDateTime, nullable=False),
+    Column("first_at", UtcDateTime, nullable=False, index=True),
 )
 
 kernel_events = Table(
@@ -292,5 +314,5 @@ kernel_events = Table(
     Column("boot_id", String(64), primary_key=True),
     Column("monotonic_us", BigInteger, primary_key=True, autoincrement=False),
     Column("message_sha256", String(64), primary_key=True),
-    Column("seen_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False, index=True),
 )

@@ -141,9 +141,16 @@ class MemoryRecords:
         return self.health.get(node, nothing)
 
     async def save_health(
-        self, node: str, *, health: Health, standing: Standing, at: datetime, rules: str
+        self,
+        node: str,
+        *,
+        health: Health,
+        standing: Standing,
+        at: datetime,
+        rules: str,
+        epoch: int | None = None,
     ) -> None:
-        """Record a change of health or standing."""
+        """Record a change of health or standing; memory has one scorer, so no epoch is older."""
         self.health[node] = PresentHealth(health, standing, at=at)
 
     async def save_permit(

@@ -12,6 +12,7 @@ from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.gate import Hold, HoldKind, mark_of
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Node, Part, PartKind
+from sickbay.errors import Superseded
 from sickbay.ports import KernelEntry, NodeSample
 
 T0 = datetime(2026, 12, 1, tzinfo=UTC)
@@ -100,7 +101,9 @@ class Outside:
     async def holds(self, node):
         return self.holds_on.get(node, ())
 
-    async def save_health(self, node, *, health, standing, at, rules):
+    async def save_health(self, node, *, health, standing, at, rules, epoch=None):
+        if epoch is not None and epoch < self.epoch:
+            raise Superseded(node)
         if node in self.broken_for:
             raise OSError("disk full")
         self.saved.append((node, health, standing))

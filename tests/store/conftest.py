@@ -1,4 +1,7 @@
-"""A real SQLite file per test, two nodes on record, and short ways to write history."""
+"""A real database per test, two nodes on record, and short ways to write history.
+
+Every test of the store runs on SQLite and on PostgreSQL, unless it asks for one of them by name.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -102,14 +105,44 @@ def page(key: str = "budget/train/1") -> PageDraft:
     return PageDraft(key, "train", "budget of train needs a human", labels={"pool": "train"})
 
 
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite+aiosqlite:///{tmp_path / 'state' / 'sickbay.db'}"
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, sqlite_url: str) -> str:
+    """A database for this test: a new SQLite file, or PostgreSQL with this release's schema."""
+    if request.param == "sqlite":
+        return sqlite_url
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(params=DATABASES)
+def empty_url(request: pytest.FixtureRequest, sqlite_url: str):
+    """A database without any table."""
+    if request.param == "sqlite":
+        yield sqlite_url
+        return
+    server = request.getfixturevalue("postgres_server")
+    name = server.new_database()
+    yield server.url(name)
+    server.drop(name)
 
 
 @pytest.fixture
 async def store(url: str):
     opened = await open_store(url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def sqlite_store(sqlite_url: str):
+    opened = await open_store(sqlite_url)
     yield opened
     await opened.close()
 

@@ -71,7 +71,8 @@ async def test_a_switch_table_that_cannot_be_read_is_a_stop(store, records):
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage"])
-async def test_a_lost_database_is_a_stop(url, records, store, damage, tmp_path):
+async def test_a_lost_file_is_a_stop(sqlite_store, damage, tmp_path):
+    store = sqlite_store
     await store.close()
     for file in (tmp_path / "state").iterdir():
         file.unlink()
@@ -79,6 +80,15 @@ async def test_a_lost_database_is_a_stop(url, records, store, damage, tmp_path):
         (tmp_path / "state" / "sickbay.db").write_bytes(b"not a database " * 500)
     found = await safety(store, train=ACTING).permission(pool="train", action=Action.RESET)
     assert found is Permission.STOPPED
+
+
+@pytest.mark.postgresql
+async def test_a_lost_database_is_a_stop(postgres_server, postgres_url):
+    store = await open_store(postgres_url)
+    postgres_server.drop(postgres_url.rpartition("/")[2])
+    found = await safety(store, train=ACTING).permission(pool="train", action=Action.RESET)
+    assert found is Permission.STOPPED
+    await store.close()
 
 
 async def test_a_withheld_act_is_on_record_with_its_time(store, records):
