@@ -5,9 +5,10 @@ keys stay in this process; what it answers is in the clear, so it listens nowher
 """
 
 import hmac
+import json
 from collections.abc import Awaitable, Callable, Sequence
 
-from google.protobuf.json_format import MessageToDict, Parse, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -66,13 +67,20 @@ async def _worked(request: Request, *, work: Work) -> Response:
         if len(body) > MAX_BODY_BYTES:
             return _refusal(413, f"more than {MAX_BODY_BYTES} bytes")
     try:
-        payloads = Parse(body, Payloads()).payloads
-        done = await work(payloads)
-    except ParseError:
+        done = await work(_payloads(body))
+    except (ParseError, ValueError, RecursionError):
         return _refusal(400, "the body is not a list of payloads as JSON")
     except SickbayError as error:
         return _refusal(400, error.message)
     return JSONResponse(MessageToDict(Payloads(payloads=done)))
+
+
+def _payloads(body: bytes) -> Sequence[Payload]:
+    """The payloads of a request. Raises `ValueError` or `ParseError` when it holds none."""
+    data = json.loads(body)
+    if not isinstance(data, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one kind of answer for every wrong body
+    return ParseDict(data, Payloads()).payloads
 
 
 def _refusal(status: int, message: str) -> JSONResponse:

@@ -54,7 +54,20 @@ async def test_without_the_token_nothing_is_opened(http, header):
     assert TOKEN not in answer.text
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"payloads": 1}', b'{"other": []}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"null",
+        b'{"payloads": 1}',
+        b'{"other": []}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"payloads": [1]}',
+    ],
+)
 async def test_a_body_that_is_no_list_of_payloads_is_refused(http, body):
     answer = await http.post("/decode", content=body)
     assert answer.status_code == 400
