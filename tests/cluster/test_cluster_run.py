@@ -266,3 +266,37 @@ def _healthy(state: Path) -> None:
     assert strange.returncode == 4
     assert "no worker" in strange.stdout
     assert os.environ["FLEET_API_KEY"] not in done.stdout + done.stderr + strange.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_the_embedded_server_gets_no_key_and_no_tls_of_another_cluster(
+    tmp_path, temporal_cli, monkeypatch, forget_secrets
+):
+    monkeypatch.setenv("TEMPORAL_API_KEY", API_KEY)
+    monkeypatch.setenv("TEMPORAL_TLS", "true")
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "another")
+    settings = load_settings(
+        None, environ={}, state_dir=str(tmp_path / "state"), simulator__enabled=True,
+        simulator__nodes=2, simulator__pools=1, temporal__port=0, temporal__ui_port=0,
+    )  # fmt: skip
+    async with running(settings) as installation:
+        client = await open_client(installation.settings, wait_s=20)
+        assert client.namespace == "default"
+        handle = client.get_workflow_handle("pool-scoring/pool-a")
+
+        async def scored() -> bool:
+            with contextlib.suppress(Exception):
+                return bool(await handle.describe())
+            return False
+
+        await until("workers run on it", scored, within_s=60, installation=installation)
+
+
+def test_the_demo_never_runs_on_a_cluster_of_the_environment(monkeypatch, tmp_path):
+    from sickbay.access import access_of
+    from sickbay.cli.up import _demo_settings
+
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "production.example.net:7233")
+    settings = _demo_settings(None, tmp_path)
+    assert access_of(settings.temporal) is None
