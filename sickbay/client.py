@@ -4,9 +4,6 @@ Every way in is a message that starts what it needs (signal-with-start), so that
 while no worker runs.
 """
 
-import asyncio
-import logging
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +24,10 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from sickbay.connection import connect as connect  # noqa: PLC0414 - part of this module's API
 from sickbay.contracts import names
 from sickbay.contracts.budget import (
     BudgetGrant,
@@ -55,46 +52,12 @@ from sickbay.domain.node import Node
 from sickbay.errors import Refused, SickbayError, Unreachable
 from sickbay.settings import Settings
 
-log = logging.getLogger(__name__)
-
 ANSWER_TIMEOUT = timedelta(seconds=20)
 ATTEMPT_TIMEOUT = timedelta(seconds=6)
 ATTEMPT_AT_LEAST_S = 1.0
 ASK_AGAIN_S = 0.1
 # How the server says that a run ended, or started over, before it answered an order.
 DROPPED = "AcceptedUpdateCompletedWorkflow"
-RETRY_EVERY_S = 1.0
-SAY_EVERY_S = 10.0
-SAY_AFTER_S = 2.0
-
-
-async def connect(address: str, *, namespace: str, wait_s: float | None = None) -> Client:
-    """A client of the Temporal server at `address`.
-
-    Keeps trying, and says so in the log, for `wait_s` seconds, or for ever when it is None.
-
-    Raises:
-        Unreachable: no server answered in time.
-    """
-    began = time.monotonic()
-    said = began - SAY_EVERY_S + SAY_AFTER_S
-    while True:
-        try:
-            return await Client.connect(
-                address, namespace=namespace, data_converter=pydantic_data_converter
-            )
-        except (RuntimeError, RPCError) as error:
-            now = time.monotonic()
-            if wait_s is not None and now - began >= wait_s:
-                raise Unreachable(
-                    f"Temporal at {address} does not answer",
-                    field="temporal.address",
-                    remedy="start it (`sickbay up`) or name another with --temporal HOST:PORT",
-                ) from error
-            if now - said >= SAY_EVERY_S:
-                said = now
-                log.warning("Temporal at %s does not answer: trying on", address)
-            await asyncio.sleep(RETRY_EVERY_S)
 
 
 async def ensure_search_attributes(client: Client) -> None:

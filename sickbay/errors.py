@@ -8,6 +8,7 @@ SickbayError
 ├── UnknownTicket         no such ticket
 ├── EvidenceMissing       no such digest, or the bytes do not match it
 ├── NodeUnreadable        the node's own facts cannot be read
+├── CodecKeyMissing       an encrypted payload's key is not listed, or does not fit
 ├── Superseded            a newer attempt took over: this one's word no longer counts
 ├── BmcError              a management controller did not do what it was asked
 │   ├── BmcUnreachable    it does not answer; it may later
@@ -81,6 +82,12 @@ class SchemaTooNew(UsageError):
     """The database was written by a newer release of sickbay."""
 
     code = "schema_too_new"
+
+
+class CodecKeyMissing(UsageError):
+    """An encrypted payload cannot be read: its key is not listed here, or does not fit it."""
+
+    code = "codec_key_missing"
 
 
 class Superseded(SickbayError):

@@ -13,14 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
+from sickbay.cluster_settings import CodecSettings, MetricsSettings, TemporalSettings
 from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import Action
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from sickbay.errors import UsageError
+from sickbay.secret_refs import remember
+from sickbay.section import Section
 
 ENV_PREFIX = "SICKBAY_"
 ENV_FILE = "SICKBAY_CONFIG"
@@ -43,21 +46,6 @@ FLOORS_S: Mapping[str, float] = {
     "permit_recheck_s": 5.0,
     "stopped_recheck_s": 1.0,
 }
-
-
-class Section(BaseModel):
-    """A part of the settings: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TemporalSettings(Section):
-    """Which Temporal server. Without an address the embedded development server is started."""
-
-    address: str = ""
-    namespace: str = "default"
-    port: int = Field(default=7233, ge=0, le=65535)
-    ui_port: int = Field(default=8233, ge=0, le=65535)
 
 
 class StoreSettings(Section):
@@ -163,6 +151,8 @@ class Settings(Section):
     time_scale: float = Field(default=1.0, ge=1.0, le=100_000)
     state_dir: Path = Path(".sickbay")
     temporal: TemporalSettings = TemporalSettings()
+    codec: CodecSettings = CodecSettings()
+    metrics: MetricsSettings = MetricsSettings()
     store: StoreSettings = StoreSettings()
     simulator: SimulatorSettings = SimulatorSettings()
     rules: Path | None = None
@@ -203,7 +193,7 @@ class Settings(Section):
                 field=where[0],
                 remedy="put the password there, or remove the setting",
             )
-        return found
+        return remember(found)
 
     @property
     def evidence_dir(self) -> Path:
@@ -282,9 +272,17 @@ def load_settings(
 
 
 def save_resolved(settings: Settings, path: Path) -> None:
-    """Write settings for the processes of this installation to read (`load_settings(path)`)."""
+    """Write settings for the processes of this installation to read (`load_settings(path)`).
+
+    Secrets stay references. The file is the owner's alone all the same: it says where they are.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(settings.model_dump_json(indent=2), encoding="utf-8")
+    # A new file put in its place: an older one may be readable by others, or be read right now.
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(settings.model_dump_json(indent=2))
+    beside.replace(path)
 
 
 def _read(path: Path) -> dict[str, Any]:

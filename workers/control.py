@@ -10,7 +10,8 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
-from sickbay.client import connect, ensure_search_attributes
+from sickbay.client import ensure_search_attributes
+from sickbay.connection import open_client
 from sickbay.contracts import names
 from sickbay.settings import Settings
 from sickbay.store.engine import open_store
@@ -29,7 +30,7 @@ WORKFLOWS = [NodeRepair, PoolBudget, PoolScoring]
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serve the control queue until `stop`."""
-    client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
+    client = await open_client(settings)
     await ensure_search_attributes(client)
     out = wiring.outside(settings)
     store = await open_store(settings.store_url, password=settings.store_password())
@@ -72,7 +73,7 @@ async def _start_scoring(client: Client, settings: Settings, pools: list[str]) -
 def main() -> None:
     """Entry of the process."""
     parser = arguments("sickbay's control worker")
-    run(serve, config=parser.parse_args().config)
+    run(serve, config=parser.parse_args().config, process="control")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The node workers: one queue, one slot and one journal per node; outbound connections only.
 
-`python -m workers.node --config FILE [--share I/N]`. On a real node the process serves that node;
-over a simulated fleet one process serves many nodes, each through a worker of its own.
+`python -m workers.node --config FILE [--node ID | --share I/N]`. On a real node the process serves
+that node; over a simulated fleet one process serves many nodes, each by a worker of its own.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ import logging
 
 from temporalio.worker import Worker
 
-from sickbay.client import connect
+from sickbay.connection import open_client
 from sickbay.contracts import names
 from sickbay.domain.node import Node
-from sickbay.errors import UsageError
+from sickbay.errors import UnknownNode, UsageError
 from sickbay.settings import Settings
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
@@ -36,14 +36,21 @@ def parse_share(text: str) -> tuple[int, int]:
     raise UsageError(f"{text!r} is no share", field="share", remedy="e.g. 1/2")
 
 
-async def serve(settings: Settings, stop: asyncio.Event, *, share: tuple[int, int]) -> None:
-    """Serve this share of the fleet's node queues until `stop`."""
-    client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
+async def serve(
+    settings: Settings, stop: asyncio.Event, *, share: tuple[int, int] = (1, 1), only: str = ""
+) -> None:
+    """Serve one node's queue, or this share of the fleet's, until `stop`.
+
+    Raises:
+        UnknownNode: no node of this name is on record.
+    """
+    client = await open_client(settings)
     out = wiring.outside(settings)
     store = await open_store(settings.store_url, password=settings.store_password())
     records = StoreRecords(store)
     try:
         nodes = await _nodes(records, stop, share=share)
+        nodes = _only(nodes, only) if only and nodes else nodes
         workers = [
             Worker(
                 client,
@@ -81,16 +88,27 @@ async def _nodes(
     return ()
 
 
+def _only(nodes: tuple[Node, ...], wanted: str) -> tuple[Node, ...]:
+    found = tuple(n for n in nodes if n.id == wanted)
+    if not found:
+        raise UnknownNode(
+            f"no node {wanted!r} is on record", field="node", remedy="name it as the inventory does"
+        )
+    return found
+
+
 def main() -> None:
     """Entry of the process."""
     parser = arguments("sickbay's node worker")
     parser.add_argument("--share", default="1/1", help="which share of the fleet, e.g. 1/2")
+    parser.add_argument("--node", default="", help="only this node, by its id in the inventory")
     args = parser.parse_args()
 
     async def serve_share(settings: Settings, stop: asyncio.Event) -> None:
-        await serve(settings, stop, share=parse_share(args.share))
+        await serve(settings, stop, share=parse_share(args.share), only=args.node)
 
-    run(serve_share, config=args.config)
+    offset = int(args.share.partition("/")[0]) - 1 if args.share[:1].isdigit() else 0
+    run(serve_share, config=args.config, process="node", page_offset=offset)
 
 
 if __name__ == "__main__":

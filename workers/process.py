@@ -13,7 +13,11 @@ from temporalio.worker import PollerBehaviorSimpleMaximum
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from sickbay.errors import SickbayError
+from sickbay.secret_refs import log_to_stderr, scrub
 from sickbay.settings import Settings, load_settings
+from workers.metrics_page import metrics_page
+
+log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=5)
 ONE_POLLER = PollerBehaviorSimpleMaximum(1)
@@ -39,24 +43,37 @@ def arguments(purpose: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(serve: Callable[[Settings, asyncio.Event], Awaitable[None]], *, config: Path) -> None:
-    """Run `serve` until SIGTERM or SIGINT sets its event; a known error is one line and exit 2."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+Serve = Callable[[Settings, asyncio.Event], Awaitable[None]]
+
+
+def run(serve: Serve, *, config: Path, process: str = "", page_offset: int = 0) -> None:
+    """Run `serve` until SIGTERM or SIGINT sets its event; a known error is one line and exit 2.
+
+    `process` names the metrics page of the settings (`control`, `node`), nothing for none; several
+    processes of one kind on a machine count up from its port by `page_offset`.
+    """
+    log_to_stderr()
     try:
-        asyncio.run(_until_signalled(serve, load_settings(config)))
+        asyncio.run(_until_signalled(serve, load_settings(config), process, page_offset))
     except SickbayError as error:
-        sys.stderr.write(f"error: {error.message}\n")
+        remedy = f" ({error.remedy})" if error.remedy else ""
+        sys.stderr.write(scrub(f"error: {error.message}{remedy}") + "\n")
         sys.exit(2)
+    except Exception:
+        # Through the log, not the interpreter: a traceback may quote what must not be shown.
+        log.critical("ends by an error it does not know", exc_info=True)
+        sys.exit(1)
 
 
 async def _until_signalled(
-    serve: Callable[[Settings, asyncio.Event], Awaitable[None]], settings: Settings
+    serve: Serve, settings: Settings, process: str, page_offset: int
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(settings, stop)
+    port = settings.metrics.port_of(process)
+    async with metrics_page(
+        settings.metrics, port=port + page_offset if port else 0, process=process
+    ):
+        await serve(settings, stop)

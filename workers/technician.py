@@ -10,7 +10,8 @@ import random
 import time
 from dataclasses import dataclass, field
 
-from sickbay.client import TemporalRepairs, connect
+from sickbay.client import TemporalRepairs
+from sickbay.connection import open_client
 from sickbay.contracts.repair import PartReplaced, Work, WorkDone
 from sickbay.domain.node import Category
 from sickbay.domain.repair import Stage
@@ -101,7 +102,7 @@ class Technician:
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Work until `stop`."""
-    client = await connect(settings.temporal.address, namespace=settings.temporal.namespace)
+    client = await open_client(settings)
     out = wiring.outside(settings)
     store = await open_store(settings.store_url, password=settings.store_password())
     repairs = TemporalRepairs(client, policy_of=settings.repair_policy)

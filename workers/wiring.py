@@ -33,6 +33,7 @@ from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
+from sickbay.secret_refs import tool_environment
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.records import StoreRecords
@@ -122,7 +123,7 @@ def node_activities(
     home = settings.state_dir.resolve() / "nodes" / node.id
     home.mkdir(parents=True, exist_ok=True)
     env = {
-        **os.environ,
+        **tool_environment(),
         "PATH": f"{out.directory / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
         "SICKBAY_SIM_NODE": node.id,
         "SICKBAY_SIM_SOCKET": str(out.directory / "tools.sock"),

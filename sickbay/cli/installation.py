@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from sickbay.access import DEFAULT_NAMESPACE, access_of
 from sickbay.cli.processes import (
     LOOPBACK,
     Processes,
@@ -17,7 +18,8 @@ from sickbay.cli.processes import (
     temporal_server,
 )
 from sickbay.cli.session import RUN_FILE
-from sickbay.client import connect
+from sickbay.cluster_settings import TemporalSettings
+from sickbay.connection import connect, open_client
 from sickbay.errors import Refused, UsageError
 from sickbay.rules import read_rules
 from sickbay.settings import Settings, save_resolved
@@ -70,9 +72,12 @@ class Installation:
     async def _start_temporal(self) -> Settings:
         settings = self.settings
         temporal = settings.temporal
-        if temporal.address:
-            await connect(temporal.address, namespace=temporal.namespace, wait_s=READY_TIMEOUT_S)
-            return settings
+        access = access_of(temporal)
+        if access is not None:
+            await open_client(settings, wait_s=READY_TIMEOUT_S)
+            found = {"address": access.address, "namespace": access.namespace}
+            return settings.model_copy(update={"temporal": temporal.model_copy(update=found)})
+        namespace = temporal.namespace or DEFAULT_NAMESPACE
         cli = temporal_cli()
         port = free_port(temporal.port, what="Temporal", field="temporal.port")
         ui_port = free_port(temporal.ui_port, what="Temporal's UI", field="temporal.ui_port")
@@ -80,15 +85,16 @@ class Installation:
             cli=cli,
             port=port,
             ui_port=ui_port,
-            namespace=temporal.namespace,
+            namespace=namespace,
             database=settings.state_dir / "temporal.db",
             log=self._logs / "temporal.log",
         )
         self.processes.start(child)
         address = f"{LOOPBACK}:{port}"
-        await connect(address, namespace=temporal.namespace, wait_s=READY_TIMEOUT_S)
-        resolved = temporal.model_copy(
-            update={"address": address, "port": port, "ui_port": ui_port}
+        await connect(address, namespace=namespace, wait_s=READY_TIMEOUT_S)
+        # The server is ours and plain: what the environment says of another one is not for it.
+        resolved = TemporalSettings(
+            address=address, namespace=namespace, port=port, ui_port=ui_port, environment=False
         )
         return settings.model_copy(update={"temporal": resolved})
 

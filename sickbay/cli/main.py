@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import fleet, messages, read, reports, switches, up
+from sickbay.cli import cluster, fleet, messages, read, reports, switches, up
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -47,6 +47,8 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("budget", switches.budget, "Switches"),
     ("stop", switches.stop, "Switches"),
     ("go", switches.go, "Switches"),
+    ("healthcheck", cluster.healthcheck, "Clusters"),
+    ("codec-server", cluster.codec_server, "Clusters"),
     ("inject", switches.inject, "Simulated fleet"),
     ("hands", switches.hands, "Simulated fleet"),
 )

@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console, RenderableType
 
 from sickbay.errors import Refused, SickbayError, Unreachable, UsageError
+from sickbay.secret_refs import scrub
 
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
@@ -49,8 +50,8 @@ def report_error(error: SickbayError, *, as_json: bool) -> int:
             "field": error.field,
             "remedy": error.remedy,
         }
-        sys.stdout.write(json.dumps({"error": body}) + "\n")
+        sys.stdout.write(scrub(json.dumps({"error": body})) + "\n")
     else:
         remedy = f" ({error.remedy})" if error.remedy else ""
-        _errors.print(f"error: {error.message}{remedy}", markup=False, highlight=False)
+        _errors.print(scrub(f"error: {error.message}{remedy}"), markup=False, highlight=False)
     return exit_code(error)

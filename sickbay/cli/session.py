@@ -11,8 +11,10 @@ from typing import Annotated, TypeVar
 import typer
 from temporalio.client import Client
 
+from sickbay.access import access_of
 from sickbay.cli.lock import is_locked
-from sickbay.client import TemporalPermits, TemporalRepairs, connect, pool_sizes
+from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
+from sickbay.connection import open_client
 from sickbay.domain.node import Node
 from sickbay.domain.nodeset import expand, fold
 from sickbay.errors import Refused, UnknownNode, Unreachable, UsageError
@@ -63,9 +65,7 @@ class Session:
         return self._permits
 
     async def _connect(self) -> Client:
-        temporal = self.settings.temporal
-        address = temporal.address or f"127.0.0.1:{temporal.port}"
-        return await connect(address, namespace=temporal.namespace, wait_s=CONNECT_WAIT_S)
+        return await open_client(self.settings, wait_s=CONNECT_WAIT_S)
 
     async def node(self, name: str) -> Node:
         """One node on record. Raises `UnknownNode`."""
@@ -107,7 +107,8 @@ def find_installation(config: Path | None, state: Path | None) -> Settings:
     """The settings of the installation a command is about.
 
     Named by `--config` or `--state`; else the one that runs below `.sickbay`, the demo's included;
-    else what ran there last.
+    else what ran there last. Settings that lead to a Temporal cluster stand for themselves: its
+    workers run elsewhere, and leave no trace here.
 
     Raises:
         UsageError: a settings file is wrong. Refused: nothing was ever started here.
@@ -117,6 +118,8 @@ def find_installation(config: Path | None, state: Path | None) -> Settings:
     found = [p for p in places if (p / RUN_FILE).exists()]
     running = [p for p in found if is_locked(p)]
     chosen = next(iter((*running, *found)), None)
+    if chosen is None and config is not None and access_of(base.temporal) is not None:
+        return base
     if chosen is None:
         raise Refused(
             f"nothing runs in {base.state_dir}",

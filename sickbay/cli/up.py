@@ -59,10 +59,11 @@ def demo(
 
 def _demo_settings(config: Path | None, state: Path | None) -> Settings:
     directory = str(state or load_settings(None).state_dir / DEMO_DIR)
+    # A demo never runs on a cluster by accident: only a settings file may name one.
     if config is not None:
-        return load_settings(config, state_dir=directory)
+        return load_settings(config, state_dir=directory, temporal__environment=False)
     with resources.as_file(resources.files("sickbay").joinpath("demo.toml")) as shipped:
-        return load_settings(shipped, state_dir=directory)
+        return load_settings(shipped, state_dir=directory, temporal__environment=False)
 
 
 def _fresh(directory: Path, *, keep: bool) -> None:
