@@ -19,6 +19,7 @@ DEFAULT_WEIGHTS: Mapping[FaultKind, float] = {
     FaultKind.REMAP_FAILURE: 4,
     FaultKind.GSP_HANG: 8,
     FaultKind.OFF_BUS: 8,
+    FaultKind.OFF_BUS_COLD: 6,
     FaultKind.OFF_BUS_DEAD: 4,
     FaultKind.MARGINAL_MEMORY: 5,
     FaultKind.SLOW_GPU: 5,
@@ -67,6 +68,10 @@ class SimulatorConfig:
         group_size: consecutive nodes of one group; a group never spans pools.
         time_scale: simulated seconds per wall second.
         dcgm3_share: share of nodes whose diagnostics speak the 3.x layout.
+        bmc_port: of the management controllers, on loopback; 0 takes any free one.
+        bmc_tls: whether they speak HTTPS, with a certificate of an authority of their own.
+        bmc_user: the account; its password is written to `bmc_password` in `dir`.
+        bmc_session_s: real seconds after which an unused session ends.
     """
 
     dir: Path
@@ -79,6 +84,10 @@ class SimulatorConfig:
     seed: int = 7
     time_scale: float = 1.0
     dcgm3_share: float = 0.25
+    bmc_port: int = 0
+    bmc_tls: bool = True
+    bmc_user: str = "admin"
+    bmc_session_s: float = 1800.0
     faults: FaultPlan = field(default_factory=FaultPlan)
     jobs: JobLoad = field(default_factory=JobLoad)
 
@@ -90,6 +99,7 @@ class SimulatorConfig:
             _check_number(f"faults.{name}", getattr(self.faults, name), low=low, high=high)
         for name, low, high in _JOB_RANGES:
             _check_number(f"jobs.{name}", getattr(self.jobs, name), low=low, high=high)
+        _check_bmc(tls=self.bmc_tls, user=self.bmc_user)
         if self.pools > self.nodes:
             raise _wrong("pools", self.pools, f"at most one pool per node ({self.nodes})")
         if self.faults.until_h < self.faults.start_after_h:
@@ -146,6 +156,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("seed", -(2**63), 2**63),
     ("time_scale", 0.001, 1e6),
     ("dcgm3_share", 0, 1),
+    ("bmc_port", 0, 65535),
+    ("bmc_session_s", 0.1, 1e6),
 )
 _PLAN_RANGES: tuple[tuple[str, float, float], ...] = (
     ("count", 0, 1e6),
@@ -159,7 +171,7 @@ _JOB_RANGES: tuple[tuple[str, float, float], ...] = (
     ("sigma", 0, 5),
 )
 _WHOLE = frozenset(
-    ("port", "nodes", "gpus_per_node", "pools", "group_size", "nodes_per_rack", "seed")
+    ("port", "nodes", "gpus_per_node", "pools", "group_size", "nodes_per_rack", "seed", "bmc_port")
 ) | {"faults.count"}
 
 
@@ -169,6 +181,13 @@ def _check_number(name: str, value: Any, *, low: float, high: float) -> None:
         raise _wrong(name, value, "a whole number" if name in _WHOLE else "a number")
     if not math.isfinite(value) or not low <= value <= high:
         raise _wrong(name, value, f"between {low:g} and {high:g}")
+
+
+def _check_bmc(*, tls: Any, user: Any) -> None:
+    if not isinstance(tls, bool):
+        raise _wrong("bmc_tls", tls, "true or false")
+    if not isinstance(user, str) or not user or ":" in user:
+        raise _wrong("bmc_user", user, "a name without a colon")
 
 
 def _check_weights(weights: Any) -> None:

@@ -31,6 +31,7 @@ class Act(StrEnum):
 
     RESET = "reset"
     REBOOT = "reboot"
+    POWER_CYCLE = "power_cycle"
     WORK = "work"
 
 
@@ -138,9 +139,18 @@ def cured_by(case: Case, *, act: Act, work: Work | None = None) -> bool:
         return kind is FaultKind.THERMAL and work is Work.CLEANED
     if act is Act.RESET:
         return kind in _RESET_CURES
+    if act is Act.POWER_CYCLE and kind in _POWER_CURES:
+        return True
     if kind is FaultKind.SLOW_GPU:
         return case.defect.reboot_cures
     return kind in _RESET_CURES or kind in _REBOOT_CURES
+
+
+def absent_after(defect: Defect, *, act: Act) -> bool:
+    """Whether the GPU does not come back on the bus with the boot that this act ends with."""
+    if defect.kind is FaultKind.OFF_BUS_COLD:
+        return act is not Act.POWER_CYCLE
+    return defect.kind is FaultKind.OFF_BUS_DEAD
 
 
 def undo(case: Case) -> None:
@@ -222,7 +232,7 @@ def _off_bus(case: Case) -> None:
             case.advise(2, gpu=other)
 
 
-def _off_bus_dead(case: Case) -> None:
+def _off_bus_absent(case: Case) -> None:
     if case.defect.shown == 0:
         _off_bus(case)
     case.gpu.answers = False
@@ -259,6 +269,7 @@ _RESET_CURES = frozenset(
     (FaultKind.REMAP_PENDING, FaultKind.ECC_UNCORRECTABLE, FaultKind.NVLINK_DOWN)
 )
 _REBOOT_CURES = frozenset((FaultKind.GSP_HANG, FaultKind.OFF_BUS))
+_POWER_CURES = frozenset((FaultKind.OFF_BUS_COLD,))
 _SHOW: Mapping[FaultKind, Callable[[Case], None]] = {
     FaultKind.REMAP_PENDING: _remap_pending,
     FaultKind.ECC_UNCORRECTABLE: _uncorrectable,
@@ -266,7 +277,8 @@ _SHOW: Mapping[FaultKind, Callable[[Case], None]] = {
     FaultKind.REMAP_FAILURE: _remap_failure,
     FaultKind.GSP_HANG: _gsp_hang,
     FaultKind.OFF_BUS: _off_bus,
-    FaultKind.OFF_BUS_DEAD: _off_bus_dead,
+    FaultKind.OFF_BUS_COLD: _off_bus_absent,
+    FaultKind.OFF_BUS_DEAD: _off_bus_absent,
     FaultKind.MARGINAL_MEMORY: _marginal_memory,
     FaultKind.SLOW_GPU: _slow_gpu,
     FaultKind.THERMAL: _thermal,

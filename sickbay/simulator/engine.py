@@ -5,10 +5,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sickbay.simulator.bmc.behaviours import Behaviours
 from sickbay.simulator.config import SimulatorConfig
 from sickbay.simulator.kinds import FaultKind
 from sickbay.simulator.persist import StateFiles
 from sickbay.simulator.plan import PlannedFaults
+from sickbay.simulator.power import PowerSwitch
 from sickbay.simulator.scheduler import Scheduler
 from sickbay.simulator.treatments import Treatments
 from sickbay.simulator.world import World
@@ -31,6 +33,8 @@ class Engine:
         self.world = World(config, files=StateFiles(config.dir))
         self.scheduler = Scheduler(self.world)
         self.treatments = Treatments(self.world, scheduler=self.scheduler)
+        self.power = PowerSwitch(self.world, scheduler=self.scheduler, treatments=self.treatments)
+        self.behaviours = Behaviours(self.world)
         self._first_start()
         self.planned = PlannedFaults(self.world, treatments=self.treatments)
         self.scheduler.fill()

@@ -6,6 +6,7 @@ that time costs nothing until somebody looks.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 # Of one H200 SXM (data sheet: 700 W, 18 NVLinks of 25 GB/s, PCIe 5 x16).
@@ -19,6 +20,15 @@ IDLE_MHZ = 345
 BOOST_MHZ = 1980
 MEMORY_MHZ = 3201
 MJ_PER_WH = 3_600_000.0
+
+
+class Power(StrEnum):
+    """Whether a chassis has power; the two in between last some seconds."""
+
+    ON = "on"
+    OFF = "off"
+    GOING_ON = "going_on"
+    GOING_OFF = "going_off"
 
 
 @dataclass
@@ -164,8 +174,13 @@ class Node:
     Attributes:
         boots: how often it was started; part of what makes its boot id.
         booted_at: wall time of the present boot; kernel time counts from here.
-        down_until_h: when the boot in progress ends; None while it is up.
+        down_until_h: when the boot in progress ends; None while none is.
         watch_since_h: since when the diagnostics service watches health; None when it does not.
+        power_until_h: when the present state of power ends by itself; None when it stays.
+        power_next: what comes after it is off: on again, or nothing.
+        off_since_h: since when it has had no power.
+        cold: the boot in progress began without any charge left.
+        last_reset_at: unix seconds of the newest start of the chassis, warm or cold.
     """
 
     name: str
@@ -182,11 +197,17 @@ class Node:
     watch_since_h: float | None = None
     marks: dict[str, Mark] = field(default_factory=dict)
     job: Job | None = None
+    power: Power = Power.ON
+    power_until_h: float | None = None
+    power_next: Power | None = None
+    off_since_h: float | None = None
+    cold: bool = False
+    last_reset_at: float = 0.0
 
     @property
     def up(self) -> bool:
         """Whether it runs."""
-        return self.down_until_h is None
+        return self.power is Power.ON and self.down_until_h is None
 
     def gpu(self, slot: str) -> Gpu | None:
         """The GPU in a slot."""
@@ -220,5 +241,7 @@ class Node:
                 "gpus": [Gpu.from_dict(gpu) for gpu in data["gpus"]],
                 "marks": {name: Mark(**mark) for name, mark in data["marks"].items()},
                 "job": Job(**data["job"]) if data["job"] else None,
+                "power": Power(data.get("power", Power.ON)),
+                "power_next": Power(data["power_next"]) if data.get("power_next") else None,
             }
         )

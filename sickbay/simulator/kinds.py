@@ -12,6 +12,7 @@ class FaultKind(StrEnum):
     REMAP_FAILURE = "remap_failure"
     GSP_HANG = "gsp_hang"
     OFF_BUS = "off_bus"
+    OFF_BUS_COLD = "off_bus_cold"
     OFF_BUS_DEAD = "off_bus_dead"
     MARGINAL_MEMORY = "marginal_memory"
     SLOW_GPU = "slow_gpu"
@@ -47,6 +48,10 @@ SAYS: dict[FaultKind, str] = {
         "the GPU's system processor hangs (Xid 119); a reset does not help, a reboot does"
     ),
     FaultKind.OFF_BUS: "the GPU falls off the bus (Xid 79); a reboot brings it back",
+    FaultKind.OFF_BUS_COLD: (
+        "the GPU falls off the bus (Xid 79) and is missing after a reboot; it comes back when the"
+        " node has been without power"
+    ),
     FaultKind.OFF_BUS_DEAD: (
         "the GPU falls off the bus (Xid 79) and never comes back; only a new part cures it"
     ),

@@ -6,6 +6,7 @@ technician act on the outside world.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -14,6 +15,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sickbay.simulator.bmc.behaviours import (
+    ACTS,
+    BEHAVIOUR_SAYS,
+    NEEDS,
+    Behaviour,
+    Misbehaviour,
+)
 from sickbay.simulator.engine import Engine
 from sickbay.simulator.gateway import BadRange, entries
 from sickbay.simulator.kernel import Journal
@@ -22,9 +30,16 @@ from sickbay.simulator.metrics import MetricsPages
 from sickbay.simulator.tool_socket import physical
 from sickbay.simulator.world import WorldError
 
-Kind = TypeVar("Kind", FaultKind, Work)
+Kind = TypeVar("Kind", FaultKind, Work, Behaviour)
 Handler = Callable[[Request], Awaitable[Response]]
 _PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_NUMBERS: tuple[tuple[str, float, float, type[int] | type[float]], ...] = (
+    ("times", 0, 1000, int),
+    ("status", 400, 599, int),
+    ("minutes", 0, 1e6, float),
+    ("hang_s", 0, 60, float),
+)
 
 
 class Invalid(WorldError):
@@ -52,6 +67,9 @@ class Server:
             Route("/scheduler/nodes/{node}/evict", _guard(self._evict), methods=post),
             Route("/faults", _guard(self._inject), methods=post),
             Route("/faults/kinds", _guard(self._kinds), methods=get),
+            Route("/bmc-faults", _guard(self._bmc_faults), methods=get),
+            Route("/bmc-faults", _guard(self._misbehave), methods=post),
+            Route("/bmc-faults/clear", _guard(self._behave), methods=post),
             Route("/technician/replace", _guard(self._replace), methods=post),
             Route("/technician/work", _guard(self._work), methods=post),
             Route("/log", _guard(self._log), methods=get),
@@ -152,6 +170,23 @@ class Server:
     async def _kinds(self, _: Request) -> Response:
         return JSONResponse([{"kind": kind, "says": says} for kind, says in SAYS.items()])
 
+    async def _bmc_faults(self, _: Request) -> Response:
+        listed = self._engine.change(self._engine.behaviours.listed)
+        says = [{"fault": name, "says": text} for name, text in BEHAVIOUR_SAYS.items()]
+        return JSONResponse({"set": listed, "kinds": says})
+
+    async def _misbehave(self, request: Request) -> Response:
+        wanted = misbehaviour(await _body(request))
+        self._engine.change(lambda: self._engine.behaviours.add(wanted))
+        return JSONResponse(asdict(wanted))
+
+    async def _behave(self, request: Request) -> Response:
+        body = await _body(request)
+        name, text = _text(body, "node"), _text(body, "fault", default="")
+        only = _choice(text, Behaviour, "fault") if text else None
+        act = self._engine.behaviours.clear
+        return JSONResponse({"cleared": self._engine.change(lambda: act(name, behaviour=only))})
+
     async def _replace(self, request: Request) -> Response:
         body = await _body(request)
         node, slot = _text(body, "node"), _text(body, "slot")
@@ -174,6 +209,31 @@ class Server:
 
     async def _truth(self, _: Request) -> Response:
         return JSONResponse(self._engine.change(self._engine.truth))
+
+
+def misbehaviour(body: Mapping[str, Any]) -> Misbehaviour:
+    """What the body of a request asks for. Raises `Invalid`."""
+    extra = set(body) - {"node", "fault", "times", "act", "status", "minutes", "needs", "hang_s"}
+    if extra:
+        raise Invalid(f"unknown key {min(extra)!r}")
+    fields: dict[str, Any] = {}
+    for key, low, high, kind in _NUMBERS:
+        if key in body:
+            fields[key] = kind(_number(body, key, low=low, high=high))
+    for key, choices in (("act", ACTS), ("needs", NEEDS)):
+        if key in body:
+            if body[key] not in choices:
+                raise Invalid(f"{key} is one of {', '.join(c for c in choices if c)}")
+            fields[key] = body[key]
+    behaviour = _choice(_text(body, "fault"), Behaviour, "fault")
+    return Misbehaviour(node=_text(body, "node"), behaviour=behaviour, **fields)
+
+
+def _number(body: Mapping[str, Any], key: str, *, low: float, high: float) -> float:
+    value = body[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise Invalid(f"{key} is a number between {low:g} and {high:g}")
+    return value
 
 
 class HotPaths:

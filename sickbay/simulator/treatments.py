@@ -9,6 +9,7 @@ from sickbay.simulator.defects import (
     Act,
     Case,
     Defect,
+    absent_after,
     calm,
     cured_by,
     new_defect,
@@ -18,7 +19,7 @@ from sickbay.simulator.defects import (
     wakes_under_stress,
 )
 from sickbay.simulator.fleet import new_gpu
-from sickbay.simulator.hardware import Gpu, Node
+from sickbay.simulator.hardware import Gpu, Node, Power
 from sickbay.simulator.kinds import FaultKind, Work
 from sickbay.simulator.physics import exercised, memory_errors
 from sickbay.simulator.scheduler import Scheduler
@@ -100,13 +101,19 @@ class Treatments:
         if not node.up:
             raise NotNow(f"{name} is down")
         self.world.log("reboot", node=name, boot_id=node.boot_id)
-        self.scheduler.kill(node, why="reboot")
-        rng = self.world.draws.keyed("reboot", name, node.boots)
+        self.restart(node, why="reboot", cold=False)
+
+    def restart(self, node: Node, *, why: str, cold: bool) -> None:
+        """Everything that ran ends now, and a boot begins."""
+        self.scheduler.kill(node, why=why)
+        rng = self.world.draws.keyed("reboot", node.name, node.boots)
         hours = REBOOT_MIN * rng.uniform(0.9, 1.1) * S_PER_MIN / S_PER_H
         hours = max(hours, self.world.clock.simulated_h(REBOOT_LEAST_REAL_S))
         node.down_until_h = self.world.now_h + hours
+        node.cold = cold
+        node.last_reset_at = self.world.clock.wall()
         self.world.touch(node)
-        self.world.at(node.down_until_h, event="boot_done", key=name)
+        self.world.at(node.down_until_h, event="boot_done", key=node.name)
 
     def replace(self, name: str, *, slot: str) -> dict[str, Any]:
         """A technician puts a new part into a slot and starts the node again.
@@ -124,7 +131,7 @@ class Treatments:
         )
         for defect in self.world.defects_of(name, slot=slot):
             self._cured(defect, by="part_replaced")
-        self._power_on(node)
+        self._plug_in(node)
         return {"old_serial": old.serial, "serial": new.serial, "uuid": new.uuid}
 
     def work(self, name: str, *, slot: str, work: Work) -> dict[str, Any]:
@@ -137,7 +144,7 @@ class Treatments:
             if cured_by(case, act=Act.WORK, work=work):
                 undo(case)
                 self._cured(defect, by=str(work))
-        self._power_on(node)
+        self._plug_in(node)
         return {"serial": gpu.serial, "uuid": gpu.uuid}
 
     def exercise(
@@ -239,25 +246,34 @@ class Treatments:
 
     def _for_hands(self, name: str, *, slot: str) -> tuple[Node, Gpu]:
         node, gpu = self.world.gpu(name, slot=slot)
-        if not node.up:
+        if not node.up and node.power is not Power.OFF:
             raise NotNow(f"{name} is down; it comes back by itself")
         return node, gpu
+
+    def _plug_in(self, node: Node) -> None:
+        """Hands work without power, and switch it on when they are done."""
+        node.power, node.power_until_h, node.power_next = Power.ON, None, None
+        node.off_since_h = None
+        node.cold = True
+        node.last_reset_at = self.world.clock.wall()
+        self._start_up(node)
 
     def _boot_done(self, key: str) -> None:
         node = self.world.nodes[key]
         if node.down_until_h is not None and node.down_until_h <= self.world.now_h:
-            self._power_on(node)
+            self._start_up(node)
 
-    def _power_on(self, node: Node) -> None:
+    def _start_up(self, node: Node) -> None:
         """Everything volatile starts anew; whatever is still broken shows in the new boot."""
         now_h = self.world.now_h
         for gpu in node.gpus:
             gpu.answers = True
             gpu.clear_volatile(now_h=now_h)
             gpu.resetting_until_h = 0.0
-        dead = [d for d in self.world.defects_of(node.name) if d.kind is FaultKind.OFF_BUS_DEAD]
-        for defect in dead:
+        act = Act.POWER_CYCLE if node.cold else Act.REBOOT
+        node.cold = False
+        for defect in [d for d in self.world.defects_of(node.name) if absent_after(d, act=act)]:
             self._show(Case(defect, node, self.world.gpu(node.name, slot=defect.slot)[1], now_h))
         self.world.boot(node)
         slots = [g.slot for g in node.gpus if g.answers]
-        self._after(node, slots=slots, act=Act.REBOOT)
+        self._after(node, slots=slots, act=act)

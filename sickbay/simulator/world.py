@@ -44,6 +44,7 @@ class World:
     Attributes:
         handlers: what to do when a due event of a name comes; called with its key.
         revision: per node, grows when the identity of its parts changes (for cached pages).
+        bmc: what the management controllers keep; `bmc_changed` says that it is to be saved.
     """
 
     def __init__(self, config: SimulatorConfig, *, files: StateFiles) -> None:
@@ -56,6 +57,8 @@ class World:
         self.draws = Draws(config.seed, counts=meta.get("counts"))
         self.numbers: dict[str, int] = dict(meta.get("numbers", {}))
         self.waiting: list[dict[str, Any]] = list(meta.get("waiting", []))
+        self.bmc: dict[str, Any] = dict(meta.get("bmc", {}))
+        self.bmc_changed = False
         saved = [Node.from_dict(data) for data in files.nodes()]
         nodes = saved or build_fleet(config, draws=self.draws)
         self.nodes = {node.name: node for node in nodes}
@@ -176,7 +179,8 @@ class World:
 
     def commit(self, *, always: bool = False) -> None:
         """Save what changed; `always` saves the clock too when nothing did."""
-        if not (always or self._dirty or self._new_lines or self._changed_defects):
+        changed = self._dirty or self._new_lines or self._changed_defects or self.bmc_changed
+        if not (always or changed):
             return
         meta = {
             "fleet": _fingerprint(self.config),
@@ -184,6 +188,7 @@ class World:
             "counts": self.draws.counts,
             "numbers": self.numbers,
             "waiting": self.waiting,
+            "bmc": self.bmc,
         }
         change = Change(
             meta=meta,
@@ -201,6 +206,7 @@ class World:
         self._changed_defects = {}
         self._new_records = []
         self._new_lines = []
+        self.bmc_changed = False
         self._write_boot_ids(change.nodes)
 
     def write_all_boot_ids(self) -> None:

@@ -42,6 +42,7 @@ TIMES = OutOfBandTimes(poll_s=0.005, answer_wait_s=0.05, off_s=0.02, back_s=0.6,
 OLD, NEW = "96.00.5E", "96.00.74"
 GPUS = {"GPU_0": OLD, "GPU_1": OLD, "BMC": "1.0"}
 IMAGE = FirmwareImage("GPU_*", NEW, "hgx-8", "fw.bin", hashlib.sha256(b"fw").hexdigest())
+TARGET = FirmwareTarget("GPU_0", NEW)
 KEY = RolloutKey("hgx-8", "GPU_*", NEW)
 
 
@@ -120,7 +121,7 @@ class Bench:
         method = hands.reflash if request.treatment is Treatment.REFLASH else hands.power_cycle
         return await ActivityEnvironment().run(method, request)
 
-    async def reflash(self, node="n001", *, target=FirmwareTarget("GPU_0", NEW), **more):
+    async def reflash(self, node="n001", *, target=TARGET, **more):
         return await self.act(node=node, treatment=Treatment.REFLASH, firmware=target, **more)
 
     def drain(self, *names):
@@ -214,8 +215,11 @@ async def test_c51_a_controller_that_is_away_ends_within_the_deadline_with_nothi
 
 async def test_a_power_off_that_is_accepted_and_does_nothing_is_asked_three_times_at_most(bench):
     bench.drain("n001")
-    # Never having had an effect, and yet answered with a success.
-    bench.bmc._switch = lambda node, *, on: None
+
+    def nothing_happens(node, *, on):
+        """It is answered with a success all the same."""
+
+    bench.bmc._switch = nothing_happens
     result = await bench.act()
     assert result.effect.outcome is Outcome.PERMANENT
     assert "stays on" in result.effect.detail

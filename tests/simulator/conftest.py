@@ -40,6 +40,8 @@ class Sim:
     process: subprocess.Popen[bytes] | None = None
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=10.0))
     base: str = ""
+    bmc_url: str = ""
+    password: str = ""
 
     def start(self) -> None:
         file = self.config.dir / "config.json"
@@ -54,8 +56,29 @@ class Sim:
         while time.monotonic() < ends and not ready.exists():
             assert self.process.poll() is None, (self.config.dir / "out").read_text()
             time.sleep(0.02)
-        self.base = json.loads(ready.read_text())["base_url"]
+        said = json.loads(ready.read_text())
+        self.base, self.bmc_url = said["base_url"], said["bmc_url"]
+        self.password = Path(said["bmc_password_file"]).read_text().strip()
         assert self.http.get(f"{self.base}/ready").status_code == 200
+
+    def redfish(self, path: str, *, method: str = "GET", **more: Any) -> httpx.Response:
+        more.setdefault("auth", (self.config.bmc_user, self.password))
+        return self.http.request(method, f"{self.bmc_url}/redfish/v1{path}", **more)
+
+    def power(self, kind: str, node: str = "n001") -> httpx.Response:
+        return self.redfish(
+            f"/Systems/{node}/Actions/ComputerSystem.Reset",
+            method="POST",
+            json={"ResetType": kind},
+        )
+
+    def system(self, node: str = "n001") -> dict[str, Any]:
+        answer = self.redfish(f"/Systems/{node}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def power_state(self, node: str = "n001") -> str:
+        return str(self.system(node)["PowerState"])
 
     def end(self, number: int = signal.SIGTERM) -> int:
         assert self.process is not None
@@ -170,6 +193,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Sim]]:
         fields.setdefault("nodes", 4)
         fields.setdefault("pools", 2)
         fields.setdefault("dcgm3_share", 0.0)
+        fields.setdefault("bmc_tls", False)
         sim = Sim(SimulatorConfig(dir=tmp_path / name, **fields))
         started.append(sim)
         sim.start()

@@ -1,0 +1,1 @@
+"""Management controllers of the simulated fleet: one Redfish service for all its nodes."""
