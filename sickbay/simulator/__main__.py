@@ -20,6 +20,7 @@ from sickbay.simulator.bmc.service import RedfishService
 from sickbay.simulator.bmc.sessions import PASSWORD_FILE, Sessions
 from sickbay.simulator.config import SimulatorConfig
 from sickbay.simulator.engine import Engine, stop_task
+from sickbay.simulator.firmware import FOLDER, INDEX
 from sickbay.simulator.install import install_tools
 from sickbay.simulator.server import Server
 from sickbay.simulator.tool_socket import ToolSocket
@@ -147,6 +148,7 @@ def _announce(config: SimulatorConfig, *, port: int, bmc_port: int) -> None:
         "port": port,
         "base_url": f"http://{LOOPBACK}:{port}",
         "bmc_url": f"{scheme}://{LOOPBACK}:{bmc_port}",
+        "firmware_index": str(directory.absolute() / FOLDER / INDEX),
         "bmc_user": config.bmc_user,
         "bmc_password_file": str(directory.absolute() / PASSWORD_FILE),
         "bmc_ca_file": str(directory.absolute() / CA) if config.bmc_tls else "",

@@ -21,6 +21,7 @@ DEFAULT_WEIGHTS: Mapping[FaultKind, float] = {
     FaultKind.OFF_BUS: 8,
     FaultKind.OFF_BUS_COLD: 6,
     FaultKind.OFF_BUS_DEAD: 4,
+    FaultKind.FIRMWARE_WEDGED: 5,
     FaultKind.MARGINAL_MEMORY: 5,
     FaultKind.SLOW_GPU: 5,
     FaultKind.THERMAL: 5,

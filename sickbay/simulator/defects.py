@@ -12,12 +12,15 @@ from typing import Any
 
 from sickbay.simulator import kernel
 from sickbay.simulator.draws import Draws
-from sickbay.simulator.hardware import LINKS, Gpu, Job, Node
+from sickbay.simulator.firmware import WEDGING
+from sickbay.simulator.hardware import LANES, LINKS, VBIOS, Gpu, Job, Node
 from sickbay.simulator.kinds import FaultKind, Work
 
-# Corrected errors per hour of a marginal part, link errors per hour of a link that cannot train.
+# Corrected errors per hour of a marginal part, link errors per hour of a link that cannot train,
+# PCIe replays per hour of one that trains badly.
 MARGINAL_SBE_H = 2400.0
 LINK_CRC_H = 150.0 * 3600.0
+WEDGED_REPLAYS_H = 600.0
 SLOW_FACTOR = 0.75
 BLOCKED_AIR_C = 31.0
 RECUR_AFTER_H = (0.5, 2.0)
@@ -32,6 +35,7 @@ class Act(StrEnum):
     RESET = "reset"
     REBOOT = "reboot"
     POWER_CYCLE = "power_cycle"
+    REFLASH = "reflash"
     WORK = "work"
 
 
@@ -137,6 +141,8 @@ def cured_by(case: Case, *, act: Act, work: Work | None = None) -> bool:
     kind = case.defect.kind
     if act is Act.WORK:
         return kind is FaultKind.THERMAL and work is Work.CLEANED
+    if act is Act.REFLASH or kind is FaultKind.FIRMWARE_WEDGED:
+        return kind is FaultKind.FIRMWARE_WEDGED and case.gpu.vbios == VBIOS
     if act is Act.RESET:
         return kind in _RESET_CURES
     if act is Act.POWER_CYCLE and kind in _POWER_CURES:
@@ -159,6 +165,9 @@ def undo(case: Case) -> None:
         case.gpu.clock_factor = 1.0
     if case.defect.kind is FaultKind.THERMAL:
         case.gpu.heat_c = 0.0
+    if case.defect.kind is FaultKind.FIRMWARE_WEDGED:
+        case.gpu.lanes = LANES
+        case.gpu.replays.retune(0.0, now_h=case.now_h)
 
 
 def calm(case: Case, *, draws: Draws) -> bool:
@@ -238,6 +247,13 @@ def _off_bus_absent(case: Case) -> None:
     case.gpu.answers = False
 
 
+def _firmware_wedged(case: Case) -> None:
+    if case.defect.shown == 0:
+        case.gpu.vbios = WEDGING
+    case.gpu.lanes = LANES // 2
+    case.gpu.replays.retune(WEDGED_REPLAYS_H, now_h=case.now_h)
+
+
 def _marginal_memory(case: Case) -> None:
     case.gpu.sbe.retune(MARGINAL_SBE_H, now_h=case.now_h)
     case.gpu.weak_after_min = case.defect.weak_after_min
@@ -279,6 +295,7 @@ _SHOW: Mapping[FaultKind, Callable[[Case], None]] = {
     FaultKind.OFF_BUS: _off_bus,
     FaultKind.OFF_BUS_COLD: _off_bus_absent,
     FaultKind.OFF_BUS_DEAD: _off_bus_absent,
+    FaultKind.FIRMWARE_WEDGED: _firmware_wedged,
     FaultKind.MARGINAL_MEMORY: _marginal_memory,
     FaultKind.SLOW_GPU: _slow_gpu,
     FaultKind.THERMAL: _thermal,

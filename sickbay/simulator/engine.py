@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from sickbay.simulator.bmc.behaviours import Behaviours
 from sickbay.simulator.config import SimulatorConfig
+from sickbay.simulator.firmware import publish
+from sickbay.simulator.flashing import Flasher
 from sickbay.simulator.kinds import FaultKind
 from sickbay.simulator.persist import StateFiles
 from sickbay.simulator.plan import PlannedFaults
@@ -35,6 +37,8 @@ class Engine:
         self.treatments = Treatments(self.world, scheduler=self.scheduler)
         self.power = PowerSwitch(self.world, scheduler=self.scheduler, treatments=self.treatments)
         self.behaviours = Behaviours(self.world)
+        self.flasher = Flasher(self.world, treatments=self.treatments)
+        self.images = publish(config.dir)
         self._first_start()
         self.planned = PlannedFaults(self.world, treatments=self.treatments)
         self.scheduler.fill()

@@ -16,6 +16,7 @@ LINKS = 18
 LANES = 16
 MODEL = "NVIDIA H200"
 DRIVER = "580.95.05"
+VBIOS = "96.00.A5.00.01"
 IDLE_MHZ = 345
 BOOST_MHZ = 1980
 MEMORY_MHZ = 3201
@@ -69,6 +70,7 @@ class Gpu:
         flaky_per_min: chance per minute of memory stress that an uncorrectable error comes.
         stressed_min: minutes of memory stress it has had.
         xids: (code, simulated hour) since the last reset.
+        vbios: the version of its firmware that runs; it goes where the part goes.
     """
 
     slot: str
@@ -102,6 +104,7 @@ class Gpu:
     flaky_per_min: float = 0.0
     stressed_min: float = 0.0
     resetting_until_h: float = 0.0
+    vbios: str = VBIOS
 
     @property
     def lost(self) -> bool:
@@ -181,6 +184,8 @@ class Node:
         off_since_h: since when it has had no power.
         cold: the boot in progress began without any charge left.
         last_reset_at: unix seconds of the newest start of the chassis, warm or cold.
+        firmware: versions that are not those it was delivered with, GPUs excepted.
+        staged: per component the version written, and the start it waits for.
     """
 
     name: str
@@ -203,6 +208,8 @@ class Node:
     off_since_h: float | None = None
     cold: bool = False
     last_reset_at: float = 0.0
+    firmware: dict[str, str] = field(default_factory=dict)
+    staged: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def up(self) -> bool:

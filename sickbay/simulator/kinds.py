@@ -14,6 +14,7 @@ class FaultKind(StrEnum):
     OFF_BUS = "off_bus"
     OFF_BUS_COLD = "off_bus_cold"
     OFF_BUS_DEAD = "off_bus_dead"
+    FIRMWARE_WEDGED = "firmware_wedged"
     MARGINAL_MEMORY = "marginal_memory"
     SLOW_GPU = "slow_gpu"
     THERMAL = "thermal"
@@ -54,6 +55,10 @@ SAYS: dict[FaultKind, str] = {
     ),
     FaultKind.OFF_BUS_DEAD: (
         "the GPU falls off the bus (Xid 79) and never comes back; only a new part cures it"
+    ),
+    FaultKind.FIRMWARE_WEDGED: (
+        "the GPU runs a bad firmware version and trains half of its PCIe lanes; no reset, reboot or"
+        " power cycle holds, flashing the wanted version does"
     ),
     FaultKind.MARGINAL_MEMORY: (
         "corrected memory errors at a high rate; a short memory test misses it the first time,"

@@ -74,7 +74,8 @@ class MetricsPages:
 def _prefixes(node: Node, gpu: Gpu) -> list[str]:
     labels = (
         f'gpu="{gpu.index}",UUID="{gpu.uuid}",pci_bus_id="{gpu.bus_id}",'
-        f'device="nvidia{gpu.index}",modelName="{MODEL}",Hostname="{node.name}"'
+        f'device="nvidia{gpu.index}",modelName="{MODEL}",Hostname="{node.name}",'
+        f'DCGM_FI_DEV_VBIOS_VERSION="{gpu.vbios}"'
     )
     return [f"{name}{{{labels}}} " for name in NAMES]
 

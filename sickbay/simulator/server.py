@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,7 +28,7 @@ from sickbay.simulator.kernel import Journal
 from sickbay.simulator.kinds import SAYS, FaultKind, Work
 from sickbay.simulator.metrics import MetricsPages
 from sickbay.simulator.tool_socket import physical
-from sickbay.simulator.world import WorldError
+from sickbay.simulator.world import NotThere, WorldError
 
 Kind = TypeVar("Kind", FaultKind, Work, Behaviour)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -70,6 +70,8 @@ class Server:
             Route("/bmc-faults", _guard(self._bmc_faults), methods=get),
             Route("/bmc-faults", _guard(self._misbehave), methods=post),
             Route("/bmc-faults/clear", _guard(self._behave), methods=post),
+            Route("/firmware", _guard(self._images), methods=get),
+            Route("/firmware/{name}", _guard(self._image), methods=get),
             Route("/technician/replace", _guard(self._replace), methods=post),
             Route("/technician/work", _guard(self._work), methods=post),
             Route("/log", _guard(self._log), methods=get),
@@ -169,6 +171,16 @@ class Server:
 
     async def _kinds(self, _: Request) -> Response:
         return JSONResponse([{"kind": kind, "says": says} for kind, says in SAYS.items()])
+
+    async def _images(self, _: Request) -> Response:
+        return JSONResponse(self._engine.images)
+
+    async def _image(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        for image in self._engine.images:
+            if image["name"] == name:
+                return FileResponse(image["file"], media_type="application/octet-stream")
+        raise NotThere(f"no image {name!r}")
 
     async def _bmc_faults(self, _: Request) -> Response:
         listed = self._engine.change(self._engine.behaviours.listed)

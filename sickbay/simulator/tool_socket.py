@@ -155,6 +155,7 @@ def _gpu(node: Node, gpu: Gpu, *, now_h: float) -> dict[str, Any]:
         "bus_id": gpu.bus_id,
         "uuid": gpu.uuid,
         "serial": gpu.serial,
+        "vbios": gpu.vbios,
         "answers": gpu.answers,
         "hung": gpu.hung_since_h is not None,
         "pid": node.job.pid if node.job is not None and node.held(gpu) else None,

@@ -18,6 +18,7 @@ from sickbay.simulator.defects import (
     undo,
     wakes_under_stress,
 )
+from sickbay.simulator.firmware import WEDGING, component_of, components
 from sickbay.simulator.fleet import new_gpu
 from sickbay.simulator.hardware import Gpu, Node, Power
 from sickbay.simulator.kinds import FaultKind, Work
@@ -59,17 +60,7 @@ class Treatments:
         if gpu is None or not gpu.visible or self.world.defects_of(name, slot=gpu.slot):
             where = gpu.slot if gpu else "every slot"
             raise NotNow(f"{name}: {where} has a fault already or is off the bus")
-        defect_id = f"f{self.world.number('fault'):04d}"
-        now_h = self.world.now_h
-        self.world.log(
-            "fault_injected", node=name, slot=gpu.slot, fault=kind, id=defect_id, serial=gpu.serial
-        )
-        if kind is FaultKind.APP_ERROR:
-            self._app_error(node, gpu=gpu, defect_id=defect_id)
-        else:
-            draws = self.world.draws
-            defect = new_defect(defect_id, kind=kind, node=node, gpu=gpu, now_h=now_h, draws=draws)
-            self._show(Case(defect, node, gpu, now_h))
+        defect_id = self._break(node, gpu=gpu, kind=kind)
         return {"id": defect_id, "node": name, "slot": gpu.slot, "kind": kind}
 
     def reset(self, name: str, *, bus_id: str) -> float:
@@ -131,6 +122,8 @@ class Treatments:
         )
         for defect in self.world.defects_of(name, slot=slot):
             self._cured(defect, by="part_replaced")
+        # What was written waits in the part that is gone.
+        node.staged.pop(component_of(new), None)
         self._plug_in(node)
         return {"old_serial": old.serial, "serial": new.serial, "uuid": new.uuid}
 
@@ -146,6 +139,36 @@ class Treatments:
                 self._cured(defect, by=str(work))
         self._plug_in(node)
         return {"serial": gpu.serial, "uuid": gpu.uuid}
+
+    def run_firmware(
+        self, node: Node, *, component: str, version: str, starting: bool = False
+    ) -> None:
+        """A written version begins to run; unless the node is starting, a GPU starts anew."""
+        node.staged.pop(component, None)
+        self.world.log("firmware_active", node=node.name, component=component, version=version)
+        self.world.revision[node.name] += 1
+        self.world.touch(node)
+        gpu = components(node)[component]
+        if gpu is None:
+            node.firmware[component] = version
+            return
+        gpu.vbios = version
+        if starting:
+            self._try_firmware(node, gpu=gpu)
+        else:
+            if node.held(gpu):
+                self.scheduler.kill(node, why="firmware", slot=gpu.slot)
+            gpu.clear_volatile(now_h=self.world.now_h)
+            self._after(node, slots=[gpu.slot], act=Act.REFLASH)
+        if version == WEDGING and not self.world.defects_of(node.name, slot=gpu.slot):
+            self._break(node, gpu=gpu, kind=FaultKind.FIRMWARE_WEDGED)
+
+    def _try_firmware(self, node: Node, *, gpu: Gpu) -> None:
+        for defect in self.world.defects_of(node.name, slot=gpu.slot):
+            case = Case(defect, node, gpu, self.world.now_h)
+            if cured_by(case, act=Act.REFLASH):
+                undo(case)
+                self._cured(defect, by=str(Act.REFLASH))
 
     def exercise(
         self, name: str, *, what: str, minutes: float, indices: Collection[int]
@@ -165,6 +188,24 @@ class Treatments:
             measured = exercised(gpu, now_h=now_h, bit_errors=errors)
             found.append({"index": gpu.index, **measured})
         return found
+
+    def _break(self, node: Node, *, gpu: Gpu, kind: FaultKind) -> str:
+        now_h, draws = self.world.now_h, self.world.draws
+        defect_id = f"f{self.world.number('fault'):04d}"
+        self.world.log(
+            "fault_injected",
+            node=node.name,
+            slot=gpu.slot,
+            fault=kind,
+            id=defect_id,
+            serial=gpu.serial,
+        )
+        if kind is FaultKind.APP_ERROR:
+            self._app_error(node, gpu=gpu, defect_id=defect_id)
+        else:
+            defect = new_defect(defect_id, kind=kind, node=node, gpu=gpu, now_h=now_h, draws=draws)
+            self._show(Case(defect, node, gpu, now_h))
+        return defect_id
 
     def _stress(self, node: Node, *, gpu: Gpu, minutes: float) -> None:
         for defect in self.world.defects_of(node.name, slot=gpu.slot):
@@ -272,6 +313,9 @@ class Treatments:
             gpu.resetting_until_h = 0.0
         act = Act.POWER_CYCLE if node.cold else Act.REBOOT
         node.cold = False
+        for component, (version, needs) in list(node.staged.items()):
+            if act is Act.POWER_CYCLE or needs == "boot":
+                self.run_firmware(node, component=component, version=version, starting=True)
         for defect in [d for d in self.world.defects_of(node.name) if absent_after(d, act=act)]:
             self._show(Case(defect, node, self.world.gpu(node.name, slot=defect.slot)[1], now_h))
         self.world.boot(node)

@@ -134,12 +134,15 @@ class Behaviours:
                 return found
         return None
 
-    def take_flash(self, node: str) -> Misbehaviour | None:
-        """The one that spoils this flash, used up once more."""
-        kind = next(
-            (m.behaviour for m in self._set if m.node == node and m.behaviour in FLASH), None
-        )
-        return None if kind is None else self.take(node, behaviour=kind)
+    def next_flash(self, node: str) -> Misbehaviour | None:
+        """The one that spoils the next flash; it is not used up by being looked at."""
+        return next((m for m in self._set if m.node == node and m.behaviour in FLASH), None)
+
+    def take_flash(self, node: str) -> None:
+        """Use up the one that spoiled the flash that began, once."""
+        found = self.next_flash(node)
+        if found is not None:
+            self.take(node, behaviour=found.behaviour)
 
     def silence(self, node: str, *, minutes: float) -> None:
         """The controller says nothing for a while."""

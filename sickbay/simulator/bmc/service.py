@@ -5,10 +5,6 @@ answer in Redfish's own form.
 """
 
 import asyncio
-import json
-import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -28,8 +24,11 @@ from sickbay.simulator.bmc.messages import (
     missing,
     nothing,
 )
+from sickbay.simulator.bmc.paths import Path, Silence, body_of, path_of
 from sickbay.simulator.bmc.sessions import SESSIONS, Sessions
+from sickbay.simulator.bmc.updates import Updates
 from sickbay.simulator.engine import Engine
+from sickbay.simulator.firmware import version_of
 from sickbay.simulator.power import ResetType
 from sickbay.simulator.world import NotNow, NotThere
 
@@ -38,25 +37,6 @@ RESTART_MIN = 1.75
 MOST_EVENTS = 1000
 SERVER_ERROR = 500
 
-Handler = Callable[[Request, dict[str, str]], Awaitable[Response]]
-
-
-class Silence(Exception):
-    """Nobody answers; `after_s` is how long the client waits before the connection is gone."""
-
-    def __init__(self, after_s: float = 0.0) -> None:
-        super().__init__("no answer")
-        self.after_s = after_s
-
-
-@dataclass(frozen=True)
-class Path:
-    """One kind of path: what serves its methods, and whether it is open to anybody."""
-
-    pattern: re.Pattern[str]
-    methods: dict[str, Handler]
-    public: frozenset[str] = frozenset()
-
 
 class RedfishService:
     """The ASGI application of all management controllers of one engine."""
@@ -64,7 +44,8 @@ class RedfishService:
     def __init__(self, engine: Engine, *, sessions: Sessions) -> None:
         self._engine = engine
         self._sessions = sessions
-        self._paths = self._routes()
+        self._updates = Updates(engine, refuse=self._refuse, reach=self._reach)
+        self._paths = [*self._routes(), *self._updates.paths()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One ASGI call."""
@@ -83,23 +64,23 @@ class RedfishService:
 
     def _routes(self) -> list[Path]:
         return [
-            _path("", {"GET": self._root}, public=frozenset(("GET",))),
-            _path("/SessionService", {"GET": self._session_service}),
-            _path(
+            path_of("", {"GET": self._root}, public=frozenset(("GET",))),
+            path_of("/SessionService", {"GET": self._session_service}),
+            path_of(
                 "/SessionService/Sessions",
                 {"GET": self._all_sessions, "POST": self._open},
                 public=frozenset(("POST",)),
             ),
-            _path(
+            path_of(
                 "/SessionService/Sessions/{id}",
                 {"GET": self._one_session, "DELETE": self._close},
             ),
-            _path("/{kind:Systems|Managers|Chassis}", {"GET": self._nodes}),
-            _path("/Systems/{node}", {"GET": self._system}),
-            _path("/Systems/{node}/Actions/ComputerSystem.Reset", {"POST": self._reset}),
-            _path("/Managers/{node}", {"GET": self._manager}),
-            _path("/Managers/{node}/Actions/Manager.Reset", {"POST": self._restart}),
-            _path("/Chassis/{node}", {"GET": self._chassis}),
+            path_of("/{kind:Systems|Managers|Chassis}", {"GET": self._nodes}),
+            path_of("/Systems/{node}", {"GET": self._system}),
+            path_of("/Systems/{node}/Actions/ComputerSystem.Reset", {"POST": self._reset}),
+            path_of("/Managers/{node}", {"GET": self._manager}),
+            path_of("/Managers/{node}/Actions/Manager.Reset", {"POST": self._restart}),
+            path_of("/Chassis/{node}", {"GET": self._chassis}),
         ]
 
     async def _answer(self, request: Request) -> Response:
@@ -176,7 +157,11 @@ class RedfishService:
     async def _manager(self, _: Request, named: dict[str, str]) -> Response:
         world = self._engine.world
         node = world.node(named["node"])
-        return document(resources.manager(node, version="24.10", now=world.clock.wall()))
+        return document(
+            resources.manager(
+                node, version=version_of(node, component="HostBMC_0") or "", now=world.clock.wall()
+            )
+        )
 
     async def _chassis(self, _: Request, named: dict[str, str]) -> Response:
         return document(resources.chassis(self._engine.world.node(named["node"])))
@@ -234,32 +219,6 @@ class RedfishService:
         slow = behaviours.take(node, behaviour=Behaviour.SLOW_BMC)
         behaviours.silence(node, minutes=slow.minutes if slow else RESTART_MIN)
         self._engine.world.log("bmc_restart", node=node)
-
-
-async def body_of(request: Request) -> dict[str, Any]:
-    """The request's JSON object. Raises `Declined`."""
-    try:
-        body = json.loads(await request.body() or b"{}")
-    except ValueError as error:
-        raise invalid("The body is no JSON.", code="MalformedJSON") from error
-    if not isinstance(body, dict):
-        raise invalid("The body must be one object.", code="MalformedJSON")
-    return body
-
-
-def _path(text: str, methods: dict[str, Handler], *, public: frozenset[str] = frozenset()) -> Path:
-    """A path below the root; `{name}` stands for one segment, `{name:a|b}` for one of those."""
-
-    def group(match: re.Match[str]) -> str:
-        name, _, choices = match[1].partition(":")
-        return f"(?P<{name}>{choices or '[^/]+'})"
-
-    pieces = re.split(r"(\{[^}]+\})", text)
-    pattern = "".join(
-        re.sub(r"\{([^}]+)\}", group, piece) if piece.startswith("{") else re.escape(piece)
-        for piece in pieces
-    )
-    return Path(re.compile(re.escape(ROOT) + pattern), methods, public)
 
 
 def _reset_type(body: dict[str, Any]) -> ResetType:
