@@ -10,13 +10,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from uuid import uuid4
 
 from temporalio import activity
 
 from activities.clock import Clock
 from activities.effects import retry_transient, withheld_by
+from activities.loads import Loads
 from activities.power_cycle import BEFORE_OFF, PowerCycle, Withheld
 from activities.reflash import NeverSent, Reflash
 from activities.treatment import NOT_DRAINED
@@ -32,7 +32,7 @@ from sickbay.contracts.steps import (
 from sickbay.domain.firmware import FirmwareImage, FlashPlan, RolloutKey, image_for, wanted
 from sickbay.domain.node import Node, Treatment
 from sickbay.domain.power import Leave, PowerState, Sight, may_power_off
-from sickbay.domain.radius import Lease, Limits, Load, radius
+from sickbay.domain.radius import Limits, Load, radius
 from sickbay.errors import BmcError, BmcUnreachable, Unreachable
 from sickbay.ports import Bmc, Firmware, Inventory, Safety, Scheduler
 from sickbay.ports_out_of_band import Leases, Operations, Rollouts, Witness
@@ -88,6 +88,9 @@ class OutOfBandActivities:
         self._ledger = ledger
         self._rules = rules
         self._clock = clock
+        self._loads = Loads(
+            ledger.leases, limits=rules.limits, inventory=outside.inventory, clock=clock
+        )
         self._cycle = PowerCycle(
             outside.bmc,
             operations=ledger.operations,
@@ -127,7 +130,7 @@ class OutOfBandActivities:
             try:
                 return await _to_the_end(work(request, known, node))
             except Withheld as held:
-                await self._ledger.leases.give_back(request.step.operation_id)
+                await self._loads.give_back(request.step.operation_id)
                 return held.result
 
     async def _power_cycle(
@@ -138,7 +141,7 @@ class OutOfBandActivities:
             word = await self._word(request, node)
             if word.refused is not None:
                 return word.refused
-        await self._lease(request, node)
+        await self._lease(request)
         op = await self._take(request, witness=word.witness)
         if op.effect is not None:
             return StepResult(op.effect, at=op.finished_at)
@@ -159,7 +162,7 @@ class OutOfBandActivities:
             if isinstance(chosen, StepResult):
                 return chosen
             plan = chosen
-        await self._lease(request, node)
+        await self._lease(request)
         op = await self._take(request, witness=word.witness)
         if op.effect is not None:
             return StepResult(op.effect, at=op.finished_at)
@@ -197,7 +200,7 @@ class OutOfBandActivities:
     async def _finished(self, op: Operation, effect: Effect) -> StepResult:
         at = self._clock()
         done = await self._ledger.operations.finish(op, effect=effect, at=at)
-        await self._ledger.leases.give_back(op.id)
+        await self._loads.give_back(op.id)
         return StepResult(done.effect or effect, at=at)
 
     # --- what must be so before -----------------------------------------------------------------
@@ -257,21 +260,15 @@ class OutOfBandActivities:
         except BmcError:
             return PowerState.UNKNOWN
 
-    async def _lease(self, request: TreatmentRequest, node: Node) -> None:
+    async def _lease(self, request: TreatmentRequest) -> None:
         """Take the place in rack and power unit, or wait for it. Raises `ApplicationError`."""
-        now = self._clock()
-        longest = request.deadline_s + self._rules.times.back_s * 2 + self._rules.times.off_s
-        ask = Lease(
+        times = self._rules.times
+        await self._loads.take(
+            Load.POWER_CYCLE,
+            node=request.step.node,
             holder=request.step.operation_id,
-            load=Load.POWER_CYCLE,
-            node=node.id,
-            rack=node.rack,
-            power_unit=node.power_unit,
-            until=now + timedelta(seconds=longest),
+            longest_s=request.deadline_s + 2 * times.back_s + times.off_s,
         )
-        why = await self._ledger.leases.take(ask, limits=self._rules.limits, now=now)
-        if why:
-            retry_transient(Effect(Outcome.TRANSIENT, why))
 
     async def _plan(self, request: TreatmentRequest, node: Node) -> FlashPlan | StepResult:
         """What to flash, reserved; or why nothing is."""

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.loads import Loads
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -35,7 +36,7 @@ from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
-from sickbay.store.out_of_band import StoreRollouts
+from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.records import StoreRecords
 from sickbay.store.safety import StoreSafety
 from workers.out_of_band import Around, out_of_band_activities
@@ -160,6 +161,12 @@ def node_activities(
         scheduler=out.scheduler(),
         safety=safety,
         clock=utc_now,
+        loads=Loads(
+            StoreLeases(records.store),
+            limits=settings.limits.limits(),
+            inventory=records,
+            clock=utc_now,
+        ),
     )
     return [*activities_of(checks), *activities_of(treatment)]
 
