@@ -9,15 +9,18 @@ from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import NodeContext, PresentHealth, RepairRecord, StepRecord
 from sickbay.domain.gate import Hold
 from sickbay.domain.node import Part
+from sickbay.domain.repair import Ending, Stage, StageOutcome
 from sickbay.ports import Records
+from sickbay.ports_out_of_band import Rollouts
 
 
 class RecordActivities:
     """The loop's view of the store through the Records port."""
 
-    def __init__(self, records: Records, *, clock: Clock) -> None:
+    def __init__(self, records: Records, *, clock: Clock, rollouts: Rollouts | None = None) -> None:
         self._records = records
         self._clock = clock
+        self._rollouts = rollouts
 
     @activity.defn(name="load_node")
     async def load_node(self, node: str, policy: RepairPolicy) -> NodeContext:
@@ -34,7 +37,11 @@ class RecordActivities:
         """Write the repair's row and, when a stage ended, the step."""
         if step is not None:
             await self._records.save_step(step)
+            if step.stage == Stage.PROVE and step.outcome == StageOutcome.FAILED:
+                await self._settle(step.node, proven=False, why="it failed its proof")
         await self._records.save_repair(repair)
+        if repair.ending not in {None, str(Ending.RETURNED)}:
+            await self._settle(repair.node, proven=None, why=f"{repair.ending}")
 
     @activity.defn(name="present_health")
     async def present_health(self, node: str) -> PresentHealth:
@@ -58,3 +65,9 @@ class RecordActivities:
     ) -> None:
         """Book a proven return; findings older than its last proof no longer count."""
         await self._records.returned(node, repair_id=repair_id, at=at, proven_from=proven_from)
+        await self._settle(node, proven=True, why="returned")
+
+    async def _settle(self, node: str, *, proven: bool | None, why: str) -> None:
+        """Tell the firmware this node carries for others how it went; most carry none."""
+        if self._rollouts is not None:
+            await self._rollouts.settle(node, proven=proven, why=why, at=self._clock())

@@ -11,6 +11,7 @@ from temporalio import activity
 
 from activities.clock import Clock
 from activities.effects import withheld_by
+from activities.loads import Loads
 from sickbay.contracts.steps import (
     Action,
     DrainState,
@@ -19,6 +20,8 @@ from sickbay.contracts.steps import (
     StepResult,
     TreatmentRequest,
 )
+from sickbay.domain.node import Treatment
+from sickbay.domain.radius import Load
 from sickbay.errors import NodeUnreadable
 from sickbay.ports import NodeControl, OperationJournal, Safety, Scheduler
 
@@ -38,12 +41,14 @@ class TreatmentActivities:
         scheduler: Scheduler,
         safety: Safety,
         clock: Clock,
+        loads: Loads | None = None,
     ) -> None:
         self._control = control
         self._journal = journal
         self._scheduler = scheduler
         self._safety = safety
         self._clock = clock
+        self._loads = loads
 
     @activity.defn(name="treat")
     async def treat(self, request: TreatmentRequest) -> StepResult:
@@ -54,12 +59,26 @@ class TreatmentActivities:
             refused = await self._refusal(request)
             if refused is not None:
                 return refused
+            await self._take_place(request)
             known = self._journal.begin(step.operation_id, boot_id=await self._control.boot_id())
         if known.effect is not None:
             return StepResult(known.effect, at=self._clock())
         effect = await self._act(request, boot_id_before=known.boot_id)
         self._journal.finish(step.operation_id, effect=effect)
+        if self._loads is not None:
+            await self._loads.give_back(step.operation_id)
         return StepResult(effect, at=self._clock())
+
+    async def _take_place(self, request: TreatmentRequest) -> None:
+        """Resets of many nodes at once strain what they share. Raises `ApplicationError`."""
+        if self._loads is not None and request.treatment is Treatment.RESET:
+            step = request.step
+            await self._loads.take(
+                Load.RESET,
+                node=step.node,
+                holder=step.operation_id,
+                longest_s=request.deadline_s,
+            )
 
     async def _refusal(self, request: TreatmentRequest) -> StepResult | None:
         """Why the act may not start now: read again at the last moment."""

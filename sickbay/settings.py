@@ -24,6 +24,7 @@ from sickbay.domain.node import Treatment
 from sickbay.errors import UsageError
 from sickbay.secret_refs import remember
 from sickbay.section import Section
+from sickbay.settings_out_of_band import BmcSettings, FirmwareSettings, LimitsSettings
 
 ENV_PREFIX = "SICKBAY_"
 ENV_FILE = "SICKBAY_CONFIG"
@@ -155,6 +156,9 @@ class Settings(Section):
     metrics: MetricsSettings = MetricsSettings()
     store: StoreSettings = StoreSettings()
     simulator: SimulatorSettings = SimulatorSettings()
+    bmc: BmcSettings = BmcSettings()
+    limits: LimitsSettings = LimitsSettings()
+    firmware: FirmwareSettings = FirmwareSettings()
     rules: Path | None = None
     policy: PolicySettings = PolicySettings()
     budget: BudgetSettings = BudgetSettings()
@@ -226,7 +230,17 @@ class Settings(Section):
         own = self.pools.get(pool)
         chosen = (own and own.policy) or self.policy
         fields = {"hour_s": 3600.0 / self.time_scale, **self._scaled(chosen)}
+        missing = self._out_of_band_missing()
+        fields["available"] = tuple(t for t in chosen.available if t not in missing)
         return RepairPolicy(**fields)
+
+    def _out_of_band_missing(self) -> set[Treatment]:
+        """Treatments this installation has no controller or no firmware image for."""
+        if self.simulator.enabled:
+            return set()
+        if not self.bmc.url:
+            return {Treatment.POWER_CYCLE, Treatment.REFLASH}
+        return set() if self.firmware.images else {Treatment.REFLASH}
 
     def budget_policy(self, pool: str) -> BudgetPolicy:
         """The budget policy of a pool, in wall-clock seconds."""

@@ -25,6 +25,8 @@ def _node(row: dict[str, object]) -> Node:
         group=str(row["group"]),
         rack=str(row["rack"]),
         node_class=str(row["node_class"]),
+        chassis=str(row.get("chassis", "")),
+        power_unit=str(row.get("power_unit", "")),
         parts=tuple(
             Part(
                 slot=str(p["slot"]),

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from temporalio.client import Client
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.loads import Loads
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -36,8 +37,10 @@ from sickbay.scoring.ruleset import load_ruleset
 from sickbay.secret_refs import tool_environment
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
+from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.records import StoreRecords
 from sickbay.store.safety import StoreSafety
+from workers.out_of_band import Around, out_of_band_activities
 from workers.process import utc_now
 
 SCORING_HEARTBEAT_S = 15.0
@@ -51,6 +54,7 @@ class Outside:
     base_url: str
     directory: Path
     http: httpx.AsyncClient
+    told: Mapping[str, str] = field(default_factory=dict)
 
     def scheduler(self) -> SimulatedScheduler:
         """The scheduler of the fleet."""
@@ -73,12 +77,13 @@ def outside(settings: Settings) -> Outside:
     directory = settings.simulator_dir.resolve()
     where = directory / "simulator.json"
     try:
-        base_url = str(json.loads(where.read_text(encoding="utf-8"))["base_url"])
-    except (OSError, ValueError, KeyError) as error:
+        told = {k: str(v) for k, v in json.loads(where.read_text(encoding="utf-8")).items()}
+        base_url = told["base_url"]
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise Unreachable(f"the simulated fleet does not run ({where})") from error
     # Few connections: a large pool costs httpx more than it wins on loopback.
     http = httpx.AsyncClient(timeout=5.0, limits=httpx.Limits(max_connections=AT_ONCE * 2))
-    return Outside(base_url=base_url, directory=directory, http=http)
+    return Outside(base_url=base_url, directory=directory, http=http, told=told)
 
 
 async def control_activities(
@@ -110,9 +115,14 @@ async def control_activities(
         clock=utc_now,
     )
     permit = PermitActivities(permits, records=records)
-    record = RecordActivities(records, clock=utc_now)
+    record = RecordActivities(records, clock=utc_now, rollouts=StoreRollouts(records.store))
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
     owners: list[object] = [gate, people, scoring, permit, record, drain]
+    pages = _pages(out, [n.id for n in nodes])
+    around = Around(records.store, scheduler, witness=pages, safety=safety, inventory=records)
+    owners += out_of_band_activities(
+        settings, around=around, simulated=out.told, directory=out.directory
+    )
     return [method for owner in owners for method in activities_of(owner)]
 
 
@@ -152,6 +162,12 @@ def node_activities(
         scheduler=out.scheduler(),
         safety=safety,
         clock=utc_now,
+        loads=Loads(
+            StoreLeases(records.store),
+            limits=settings.limits.limits(),
+            inventory=records,
+            clock=utc_now,
+        ),
     )
     return [*activities_of(checks), *activities_of(treatment)]
 
@@ -180,10 +196,14 @@ def activities_of(owner: object) -> Sequence[Callable[..., Any]]:
 
 
 def _signals(out: Outside, nodes: Sequence[str]) -> NodeSignals:
-    pages = ExporterPages(
-        {n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http, at_once=AT_ONCE
-    )
+    pages = _pages(out, nodes)
     journal = JournalGateway(
         {n: f"{out.base_url}/nodes/{n}/entries" for n in nodes}, client=out.http, at_once=AT_ONCE
     )
     return NodeSignals(pages.read, entries=journal.read, clock=utc_now)
+
+
+def _pages(out: Outside, nodes: Sequence[str]) -> ExporterPages:
+    return ExporterPages(
+        {n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http, at_once=AT_ONCE
+    )

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import httpx
 
+from sickbay.domain.power import Pulse
+
+GATEWAY_ERRORS = frozenset({502, 503, 504})
+
 
 @dataclass(frozen=True)
 class Page:
@@ -14,6 +18,7 @@ class Page:
     node: str
     text: str | None
     error: str = ""
+    pulse: Pulse = Pulse.UNKNOWN
 
 
 class ExporterPages:
@@ -46,6 +51,10 @@ class ExporterPages:
         """One page per node asked, in the same order."""
         return list(await asyncio.gather(*(self._page(node) for node in nodes)))
 
+    async def pulse(self, node: str) -> Pulse:
+        """Whether the node's page answers. A gateway that cannot reach the node makes it silent."""
+        return (await self._page(node)).pulse
+
     async def _page(self, node: str) -> Page:
         url = self._url_of.get(node)
         if url is None:
@@ -54,9 +63,13 @@ class ExporterPages:
             try:
                 answer = await self._client.get(url, timeout=self._timeout_s)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                return Page(node, None, f"{type(error).__name__}: {error}")
+                why = f"{type(error).__name__}: {error}"
+                away = isinstance(error, httpx.TransportError)
+                return Page(node, None, why, Pulse.SILENT if away else Pulse.UNKNOWN)
         if answer.status_code != httpx.codes.OK:
-            return Page(node, None, f"HTTP {answer.status_code}")
+            silent = answer.status_code in GATEWAY_ERRORS
+            pulse = Pulse.SILENT if silent else Pulse.UNKNOWN
+            return Page(node, None, f"HTTP {answer.status_code}", pulse)
         if len(answer.content) > self._longest_bytes:
             return Page(node, None, f"a page of {len(answer.content)} bytes is refused")
-        return Page(node, answer.text)
+        return Page(node, answer.text, pulse=Pulse.ANSWERS)

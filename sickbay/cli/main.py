@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import cluster, fleet, messages, read, reports, switches, up
+from sickbay.cli import cluster, firmware, fleet, messages, read, reports, switches, up
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -45,6 +45,7 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("tickets", fleet.tickets, "Technicians"),
     ("pages", fleet.pages, "Look"),
     ("budget", switches.budget, "Switches"),
+    ("firmware", firmware.firmware, "Switches"),
     ("stop", switches.stop, "Switches"),
     ("go", switches.go, "Switches"),
     ("healthcheck", cluster.healthcheck, "Clusters"),

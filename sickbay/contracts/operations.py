@@ -42,7 +42,6 @@ class Operation:
     phase: Phase = Phase.STARTED
     phase_at: datetime | None = None
     witness: str = ""
-    detail: str = ""
     memo: dict[str, str] = field(default_factory=dict)
     effect: Effect | None = None
     finished_at: datetime | None = None

@@ -177,6 +177,8 @@ def _place(node: Node) -> dict[str, str]:
         "node_group": node.group,
         "rack": node.rack,
         "node_class": node.node_class,
+        "chassis": node.chassis,
+        "power_unit": node.power_unit,
     }
 
 

@@ -27,6 +27,8 @@ def node_of(row: Any, *, parts: list[Part]) -> Node:
         rack=row.rack,
         node_class=row.node_class,
         parts=tuple(sorted(parts, key=lambda p: p.slot)),
+        chassis=row.chassis,
+        power_unit=row.power_unit,
     )
 
 

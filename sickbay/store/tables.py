@@ -83,6 +83,8 @@ nodes = Table(
     Column("node_group", String(128), nullable=False),
     Column("rack", String(128), nullable=False),
     Column("node_class", String(128), nullable=False),
+    Column("chassis", String(128), nullable=False, server_default=""),
+    Column("power_unit", String(128), nullable=False, server_default=""),
     Column("added_at", UtcDateTime, nullable=False),
     Column("gate_open", Boolean, nullable=False),
     Column("gate_since", UtcDateTime, nullable=False),
@@ -315,4 +317,46 @@ kernel_events = Table(
     Column("monotonic_us", BigInteger, primary_key=True, autoincrement=False),
     Column("message_sha256", String(64), primary_key=True),
     Column("seen_at", UtcDateTime, nullable=False, index=True),
+)
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("id", String(256), primary_key=True),
+    Column("node", String(128), _of_node("operations"), nullable=False, index=True),
+    Column("treatment", String(32), nullable=False),
+    Column("owner", String(64), nullable=False),
+    Column("phase", String(32), nullable=False),
+    Column("phase_at", UtcDateTime, nullable=False),
+    Column("witness", Text, nullable=False),
+    Column("memo", JSON, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("outcome", String(16)),
+    Column("detail", Text, nullable=False),
+    Column("finished_at", UtcDateTime),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("holder", String(256), primary_key=True),
+    Column("load", String(16), nullable=False),
+    Column("node", String(128), nullable=False),
+    Column("rack", String(128), nullable=False, index=True),
+    Column("power_unit", String(128), nullable=False, index=True),
+    Column("until_at", UtcDateTime, nullable=False),
+)
+
+firmware_rollouts = Table(
+    "firmware_rollouts",
+    metadata,
+    Column("node_class", String(128), primary_key=True),
+    Column("component", String(128), primary_key=True),
+    Column("version", String(128), primary_key=True),
+    Column("stage", String(16), nullable=False),
+    Column("canary", String(128), nullable=False),
+    Column("in_flight", JSON, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Column("changed_by", String(128), nullable=False),
 )

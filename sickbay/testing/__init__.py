@@ -16,6 +16,7 @@ assert fleet.log.verbs() == ["scheduler.close_gate"]
 `sickbay.testing.conformance` holds the rules an adapter of ours or of anybody must keep.
 """
 
+from sickbay.testing.bmc import MemoryBmc
 from sickbay.testing.calls import Call, CallLog, PhysicsBroken
 from sickbay.testing.evidence import MemoryEvidence
 from sickbay.testing.fleet import Defect, MemoryFleet, MemoryNode, some_nodes
@@ -30,6 +31,7 @@ __all__ = [
     "Call",
     "CallLog",
     "Defect",
+    "MemoryBmc",
     "MemoryCheckRunner",
     "MemoryEvidence",
     "MemoryFleet",

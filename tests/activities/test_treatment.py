@@ -1,6 +1,6 @@
 """Acts: once per operation id, on a drained node, under the switches, or not at all."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -8,6 +8,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.loads import Loads
 from activities.permit import PermitActivities
 from activities.treatment import NOT_DRAINED, TreatmentActivities
 from sickbay.contracts.budget import GateClosed, ReconcileRequest
@@ -25,6 +26,9 @@ from sickbay.contracts.steps import (
 )
 from sickbay.domain.gate import Hold, HoldKind
 from sickbay.domain.node import Severity, Treatment
+from sickbay.domain.radius import Lease, Limits, Load
+from sickbay.store.engine import open_store
+from sickbay.store.out_of_band import StoreLeases
 from sickbay.testing import (
     MemoryFleet,
     MemoryJournal,
@@ -54,6 +58,7 @@ class Bench:
         self.journal = MemoryJournal()
         self.records = MemoryRecords({n.id: n for n in nodes})
         self.permits = MemoryPermits()
+        self.loads = None
         self.scheduler = MemoryScheduler(self.fleet)
         self.control = MemoryNodeControl(self.fleet, node="n001")
         self.gate = GateActivities(
@@ -71,6 +76,7 @@ class Bench:
             scheduler=self.scheduler,
             safety=self.safety,
             clock=now,
+            loads=self.loads,
         )
         part = self.fleet["n001"].part("gpu0")
         request = TreatmentRequest(STEP, treatment, part, radius, MARK, deadline_s)
@@ -129,6 +135,25 @@ async def test_a_switch_is_read_at_the_moment_of_acting(bench, said):
     assert (await bench.treat()).withheld is said
     assert bench.fleet.acts == []
     assert [w.why for w in bench.safety.withheld] == [str(said)]
+
+
+async def test_resets_wait_for_their_place_in_the_rack_and_other_acts_do_not(bench, tmp_path):
+    bench.fleet.mark("n001", MARK, reason="x")
+    store = await open_store(f"sqlite+aiosqlite:///{tmp_path / 's.db'}")
+    leases = StoreLeases(store)
+    limits = Limits(per_rack={Load.RESET: 1})
+    bench.loads = Loads(leases, limits=limits, inventory=bench.records, clock=now)
+    rack = (await bench.records.node("n001")).rack
+    other = Lease("op", Load.RESET, "n002", rack, "", now() + timedelta(seconds=60))
+    assert await leases.take(other, limits=limits, now=now()) == ""
+    with pytest.raises(ApplicationError, match="waits: 1 resets run in rack"):
+        await bench.treat()
+    assert bench.fleet.acts == []
+    assert bench.journal.entries == {}
+    await leases.give_back("op")
+    assert (await bench.treat()).ok
+    assert await leases.take(other, limits=limits, now=now()) == ""
+    await store.close()
 
 
 async def test_an_act_without_an_end_is_ambiguous(bench):

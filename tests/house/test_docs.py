@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from sickbay.contracts.firmware import TaskState
+from sickbay.contracts.operations import Phase
 from sickbay.contracts.repair import Work
 from sickbay.contracts.steps import Action, DrainState, Outcome, Permission
+from sickbay.domain.firmware import RolloutStage
 from sickbay.domain.gate import HoldKind
 from sickbay.domain.health import Standing
 from sickbay.domain.node import Category, PartKind, Severity, Treatment
+from sickbay.domain.power import PowerState, Pulse
 from sickbay.domain.proof import CheckName
+from sickbay.domain.radius import Load
 from sickbay.domain.reading import FindingKind, Verdict
 from sickbay.domain.repair import Ending, Stage, StageOutcome
 from sickbay.domain.signal import Absence, SignalKind
@@ -34,6 +39,12 @@ LISTS = {
     "Categories": Category,
     "Kinds of hold": HoldKind,
     "States of a drain": DrainState,
+    "Power states": PowerState,
+    "Pulses": Pulse,
+    "States of a flash": TaskState,
+    "Phases of an operation out of band": Phase,
+    "Stages of a rollout": RolloutStage,
+    "Loads": Load,
     "Kinds of finding": FindingKind,
     "Kinds of part": PartKind,
     "Checks": CheckName,

@@ -33,6 +33,7 @@ def test_no_room_stands_outside_the_layers():
     free = {
         "sickbay.errors",
         "sickbay.settings",
+        "sickbay.settings_out_of_band",
         "sickbay.rules",
         "sickbay.tool_process",
         "sickbay.testing",

@@ -79,6 +79,7 @@ class Talk:
 
     root: Any
     conn: Any
+    account: Any
     system_path: str
 
     def get(self, path: str) -> dict[str, Any]:
@@ -95,8 +96,7 @@ class Talk:
     def close(self) -> None:
         """End the session on the controller; one that does not answer ends it by itself."""
         with contextlib.suppress(Exception):
-            self.root._auth.close()  # noqa: SLF001 - the library closes only when collected
-        self.root._auth = None  # noqa: SLF001
+            self.account.close()
         self.conn.close()
 
 
@@ -145,7 +145,6 @@ class Connections:
         talk = self._open.pop(node, None)
         if talk is not None:
             talk.conn.close()
-            talk.root._auth = None  # noqa: SLF001 - else its destructor talks to the network
 
     def _talk(self, node: str) -> Talk:
         known = self._open.get(node)
@@ -158,18 +157,17 @@ class Connections:
             server_side_retries=1,
             default_request_timeout=access.timeout_s,
         )
+        account = auth.SessionOrBasicAuth(access.username, access.password())
         try:
-            root = sushy.Sushy(
-                access.url_of(node),
-                auth=auth.SessionOrBasicAuth(access.username, access.password()),
-                connector=conn,
-            )
+            root = sushy.Sushy(access.url_of(node), auth=account, connector=conn)
         except BaseException:
             conn.close()
             raise
+        # Else its destructor talks to the network, from whatever thread collects it.
+        root._auth = None  # noqa: SLF001
         systems = root.json.get("Systems", {}).get("@odata.id", "/redfish/v1/Systems")
         path = f"{str(systems).rstrip('/')}/{access.system_of(node)}"
-        talk = Talk(root, conn=conn, system_path=path)
+        talk = Talk(root, conn=conn, account=account, system_path=path)
         self._open[node] = talk
         return talk
 

@@ -164,6 +164,9 @@ def _inventory(talk: Talk) -> Iterator[dict[str, Any]]:
     page = (_service(talk).get("FirmwareInventory") or {}).get("@odata.id")
     if not page:
         raise _NotSent("the controller has no firmware inventory")
+    features = talk.root.json.get("ProtocolFeaturesSupported") or {}
+    if (features.get("ExpandQuery") or {}).get("NoLinks"):
+        page = f"{page}?$expand=.($levels=1)"
     for _ in range(MOST_PAGES):
         body = talk.get(page)
         for member in body.get("Members") or []:
