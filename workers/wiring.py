@@ -17,6 +17,7 @@ from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
 from activities.scoring import ScoringActivities
+from activities.sweep import SweepActivities
 from activities.treatment import TreatmentActivities
 from sickbay.adapters.exporter_pages import ExporterPages
 from sickbay.adapters.journal_gateway import JournalGateway
@@ -31,11 +32,13 @@ from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
+from sickbay.recovery import Recovery
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.records import StoreRecords
+from sickbay.store.retention import StoreRetention
 from sickbay.store.safety import StoreSafety
 from workers.process import utc_now
 
@@ -108,10 +111,17 @@ async def control_activities(
         inventory=records,
         clock=utc_now,
     )
+    evidence = EvidenceFiles(settings.evidence_dir.resolve())
+    sweep = SweepActivities(
+        Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now),
+        retention=StoreRetention(records.store, evidence=evidence),
+        pager=LocalPager(records, clock=utc_now),
+        clock=utc_now,
+    )
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now)
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
-    owners: list[object] = [gate, people, scoring, permit, record, drain]
+    owners: list[object] = [gate, people, scoring, permit, record, drain, sweep]
     return [method for owner in owners for method in activities_of(owner)]
 
 
