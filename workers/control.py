@@ -48,6 +48,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             max_cached_workflows=1000,
             graceful_shutdown_timeout=GRACE,
             workflow_runner=sandbox(),
+            interceptors=[wiring.disk_full_pages(records)],
         )
         async with worker:
             # Before scoring: a lost repair goes on under its hold before a finding starts another.

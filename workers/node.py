@@ -44,6 +44,7 @@ async def serve(settings: Settings, stop: asyncio.Event, *, share: tuple[int, in
     records = StoreRecords(store)
     try:
         nodes = await _nodes(records, stop, share=share)
+        watch = wiring.disk_full_pages(records)
         workers = [
             Worker(
                 client,
@@ -52,6 +53,7 @@ async def serve(settings: Settings, stop: asyncio.Event, *, share: tuple[int, in
                 max_concurrent_activities=1,
                 activity_task_poller_behavior=ONE_POLLER,
                 graceful_shutdown_timeout=GRACE,
+                interceptors=[watch],
             )
             for node in nodes
         ]

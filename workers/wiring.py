@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.records import StoreRecords
 from sickbay.store.retention import StoreRetention
 from sickbay.store.safety import StoreSafety
+from workers.disk_full import DiskFullPages
 from workers.process import utc_now
 
 SCORING_HEARTBEAT_S = 15.0
@@ -163,6 +165,12 @@ def node_activities(
         clock=utc_now,
     )
     return [*activities_of(checks), *activities_of(treatment)]
+
+
+def disk_full_pages(records: StoreRecords) -> DiskFullPages:
+    """The watch every worker has over its activities: one page per machine and day."""
+    pager = LocalPager(records, clock=utc_now)
+    return DiskFullPages(pager, where=platform.node(), clock=utc_now)
 
 
 def scoring_input(settings: Settings, pool: str) -> ScoringInput:

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import fleet, messages, reports, switches, up
+from sickbay.cli import fleet, messages, recovery, reports, switches, up
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -46,6 +46,9 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("budget", switches.budget, "Switches"),
     ("stop", switches.stop, "Switches"),
     ("go", switches.go, "Switches"),
+    ("rebuild", recovery.rebuild, "Recovery"),
+    ("backup", recovery.backup, "Recovery"),
+    ("prune", recovery.prune, "Recovery"),
     ("inject", switches.inject, "Simulated fleet"),
     ("hands", switches.hands, "Simulated fleet"),
 )
