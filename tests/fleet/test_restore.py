@@ -1,5 +1,6 @@
 """The real installation after a restore, and with two control workers, on PostgreSQL and SQLite."""
 
+import asyncio
 import json
 import sqlite3
 
@@ -8,6 +9,8 @@ import pytest
 from sickbay.cli.main import invoke
 from sickbay.contracts.names import SCORING_WORKFLOW
 from sickbay.contracts.repair import PartReplaced
+from sickbay.domain.recovery import RunStatus
+from sickbay.errors import SickbayError
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 
@@ -48,8 +51,6 @@ def command(capsys, *args):
 
 
 async def in_thread(capsys, *args):
-    import asyncio
-
     return await asyncio.to_thread(command, capsys, *args)
 
 
@@ -66,24 +67,36 @@ async def at_swap(f, node):
     await f.until(f"{node} waits for a part", there, within_s=90)
 
 
+async def waits_for_a_part(f, node) -> bool:
+    """Whether a running repair, not one that a restore lost, is at the swap."""
+    run = await f.repairs.last_run(node)
+    if run.status is not RunStatus.RUNNING:
+        return False
+    try:
+        return (await f.repairs.status(node)).stage == "swap"
+    except SickbayError:
+        return False
+
+
 async def swapped_and_back(f, node):
+    async def ready() -> bool:
+        return await waits_for_a_part(f, node)
+
+    await f.until(f"the repair of {node} waits for its part", ready, within_s=120)
     serial = (await f.http.post("/technician/replace", json={"node": node, "slot": SLOT})).json()
     report = PartReplaced(SLOT, serial["serial"], "tess")
 
     async def taken() -> bool:
         try:
             await f.repairs.send(node, "part_replaced", report)
-        except Exception:  # noqa: BLE001 - the repair is not there yet
+        except SickbayError:
             return False
         return True
 
     async def back() -> bool:
         return gate_events(f, node)[-1] == "gate_opened"
 
-    async def at_stage() -> bool:
-        return (await f.rows())[node].stage == "swap" and await taken()
-
-    await f.until("the report is taken", at_stage, within_s=90)
+    await f.until("the report is taken", taken, within_s=60)
     await f.until(f"{node} is back", back, within_s=90)
 
 
@@ -93,7 +106,7 @@ async def test_a_repair_that_a_restore_lost_is_rebuilt_and_returns_its_node(
     fleet, store_url, capsys
 ):
     async with fleet(SETTINGS.format(url=store_url)) as f:
-        node = sorted(await f.rows())[0]
+        node = min(await f.rows())
         await at_swap(f, node)
         state = ["--state", str(f.settings.state_dir)]
         assert (await in_thread(capsys, "rebuild", *state))[1]["differences"] == []
@@ -117,7 +130,7 @@ async def test_a_repair_that_a_restore_lost_is_rebuilt_and_returns_its_node(
 @pytest.mark.timeout(300)
 async def test_a_control_worker_that_starts_gives_lost_repairs_back_by_itself(fleet):
     async with fleet(SETTINGS.format(url="")) as f:
-        node = sorted(await f.rows())[0]
+        node = min(await f.rows())
         await at_swap(f, node)
         await f.repairs._client.get_workflow_handle(f"node-repair/{node}").terminate("a restore")
         f.kill("workers.control")
@@ -148,7 +161,7 @@ async def test_two_control_workers_share_one_database_and_one_may_die(fleet, pos
 @pytest.mark.timeout(300)
 async def test_a_backup_of_a_running_installation_is_whole(fleet, tmp_path, capsys):
     async with fleet(SETTINGS.format(url="")) as f:
-        node = sorted(await f.rows())[0]
+        node = min(await f.rows())
         await at_swap(f, node)
         state = ["--state", str(f.settings.state_dir)]
         target = tmp_path / "backup"
