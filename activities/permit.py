@@ -3,6 +3,7 @@
 from temporalio import activity
 
 from sickbay.contracts.budget import (
+    PermitAdopted,
     PermitAsk,
     PermitEvent,
     PermitReleased,
@@ -23,6 +24,11 @@ class PermitActivities:
     async def ask_permit(self, pool: str, ask: PermitAsk) -> None:
         """Ask for a permit; asking again is the same ask."""
         await self._permits.ask(pool, ask)
+
+    @activity.defn(name="adopt_permit")
+    async def adopt_permit(self, pool: str, message: PermitAdopted) -> None:
+        """Tell the budget of a node that is out already; telling again is the same."""
+        await self._permits.adopt(pool, message)
 
     @activity.defn(name="release_permit")
     async def release_permit(self, pool: str, message: PermitReleased) -> None:

@@ -24,7 +24,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sickbay.connection import connect as connect  # noqa: PLC0414 - part of this module's API
@@ -35,12 +35,14 @@ from sickbay.contracts.budget import (
     BudgetSwitch,
     BudgetView,
     GateClosed,
+    PermitAdopted,
     PermitAsk,
     PermitReleased,
     WithholdAsk,
     WithholdEnded,
 )
 from sickbay.contracts.repair import (
+    AdoptedHold,
     Fault,
     RepairInput,
     RepairPolicy,
@@ -49,6 +51,7 @@ from sickbay.contracts.repair import (
 )
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Node
+from sickbay.domain.recovery import Run, RunStatus
 from sickbay.errors import Refused, SickbayError, Unreachable
 from sickbay.settings import Settings
 
@@ -103,6 +106,37 @@ class TemporalRepairs:
             start_signal_args=[fault],
             static_summary=f"{fault.node}: {fault.reason}",
         )
+
+    async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
+        """Let a repair go on under a standing hold; False when one of this node runs already."""
+        try:
+            await self._client.start_workflow(
+                names.REPAIR_WORKFLOW,
+                RepairInput(node=node, pool=pool, policy=self._policy_of(pool), adopted=hold),
+                id=names.repair_workflow_id(node),
+                task_queue=names.CONTROL_QUEUE,
+                static_summary=f"{node}: {hold.reason} (goes on under its hold)",
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def last_run(self, node: str) -> Run:
+        """The newest run of a node's repair; unknown while Temporal gives no whole answer."""
+        handle = self._client.get_workflow_handle(
+            names.repair_workflow_id(node), result_type=RepairView
+        )
+        try:
+            found = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
+            if found.status is WorkflowExecutionStatus.RUNNING:
+                return Run(RunStatus.RUNNING)
+            if found.status is not WorkflowExecutionStatus.COMPLETED:
+                return Run(RunStatus.ENDED)
+            view = await handle.result(rpc_timeout=ANSWER_TIMEOUT)
+        except RPCError as error:
+            gone = error.status is RPCStatusCode.NOT_FOUND
+            return Run(RunStatus.NONE if gone else RunStatus.UNKNOWN)
+        return Run(RunStatus.ENDED, repair_id=view.repair_id, ending=view.ending)
 
     async def send(self, node: str, update: str, message: Any) -> RepairView:
         """Send one message of a person and return the repair as it stands after it.
@@ -160,6 +194,10 @@ class TemporalPermits:
     async def ask(self, pool: str, ask: PermitAsk) -> None:
         """Ask for a permit."""
         await self._signal(pool, "ask_permit", ask)
+
+    async def adopt(self, pool: str, message: PermitAdopted) -> None:
+        """Tell that a node is out already, under a hold whose repair goes on."""
+        await self._signal(pool, "adopt_permit", message)
 
     async def gate_closed(self, pool: str, message: GateClosed) -> None:
         """Tell when the gate was truly closed."""

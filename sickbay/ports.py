@@ -11,7 +11,13 @@ from datetime import datetime
 from typing import Protocol
 
 from sickbay.contracts.budget import GateClosed as GateClosedMessage
-from sickbay.contracts.budget import PermitAsk, PermitReleased, WithholdAsk, WithholdEnded
+from sickbay.contracts.budget import (
+    PermitAdopted,
+    PermitAsk,
+    PermitReleased,
+    WithholdAsk,
+    WithholdEnded,
+)
 from sickbay.contracts.firmware import FlashStart, FlashTask
 from sickbay.contracts.repair import Fault
 from sickbay.contracts.steps import (
@@ -240,6 +246,9 @@ class Permits(Protocol):
 
     async def ask(self, pool: str, ask: PermitAsk) -> None:
         """Ask for a permit; the answer comes to the repair as a message."""
+
+    async def adopt(self, pool: str, message: PermitAdopted) -> None:
+        """Tell that a node is out already, under a hold whose repair goes on."""
 
     async def gate_closed(self, pool: str, message: GateClosedMessage) -> None:
         """Tell when the gate was truly closed."""

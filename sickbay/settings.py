@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from sickbay.cluster_settings import CodecSettings, MetricsSettings, TemporalSettings
 from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import Action
+from sickbay.contracts.sweep import Retention, SweepInput
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from sickbay.errors import UsageError
@@ -137,6 +138,21 @@ class BudgetSettings(Section):
     reconcile_s: Positive = 3600.0
 
 
+class RecoverySettings(Section):
+    """How often store, scheduler and Temporal are compared, seconds of fleet time."""
+
+    every_s: Positive = 3600.0
+
+
+class RetentionSettings(Section):
+    """For how many days of fleet time what nobody needs any more is kept; 0 keeps it for ever."""
+
+    kernel_events_days: Seconds = 30.0
+    would_have_days: Seconds = 90.0
+    health_changes_days: Seconds = 90.0
+    evidence_days: Seconds = 365.0
+
+
 class PoolSettings(Section):
     """One pool: its mode, per-action modes, and what it overrides."""
 
@@ -162,6 +178,8 @@ class Settings(Section):
     rules: Path | None = None
     policy: PolicySettings = PolicySettings()
     budget: BudgetSettings = BudgetSettings()
+    recovery: RecoverySettings = RecoverySettings()
+    retention: RetentionSettings = RetentionSettings()
     pools: dict[str, PoolSettings] = Field(default_factory=dict)
 
     @property
@@ -251,6 +269,20 @@ class Settings(Section):
     def reconcile_s(self, pool: str) -> float:
         """How often a budget looks for permits nobody uses, in wall-clock seconds."""
         return max(self._budget(pool).reconcile_s / self.time_scale, 30.0)
+
+    def sweep(self) -> SweepInput:
+        """How often the sweep runs and what it keeps, in wall-clock seconds.
+
+        However fast fleet time runs, nothing younger than an hour of the wall clock is removed.
+        """
+        days = {
+            name.replace("_days", "_s"): max(value * 86_400.0 / self.time_scale, 3600.0)
+            if value
+            else None
+            for name, value in self.retention
+        }
+        every_s = max(self.recovery.every_s / self.time_scale, 30.0)
+        return SweepInput(every_s=every_s, retention=Retention(**days))
 
     def _budget(self, pool: str) -> BudgetSettings:
         own = self.pools.get(pool)

@@ -19,13 +19,14 @@ from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
 from workers.process import GRACE, arguments, run, sandbox
+from workflows.fleet_sweep import FleetSweep
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 from workflows.pool_scoring import PoolScoring
 
 log = logging.getLogger(__name__)
 
-WORKFLOWS = [NodeRepair, PoolBudget, PoolScoring]
+WORKFLOWS = [NodeRepair, PoolBudget, PoolScoring, FleetSweep]
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -48,14 +49,29 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             max_cached_workflows=1000,
             graceful_shutdown_timeout=GRACE,
             workflow_runner=sandbox(),
+            interceptors=[wiring.disk_full_pages(records)],
         )
         async with worker:
+            # Before scoring: a lost repair goes on under its hold before a finding starts another.
+            await _start_sweep(client, settings)
             await _start_scoring(client, settings, sorted({n.pool for n in nodes}))
             log.info("control worker serves %d nodes", len(nodes))
             await stop.wait()
     finally:
         await out.http.aclose()
         await store.close()
+
+
+async def _start_sweep(client: Client, settings: Settings) -> None:
+    await client.start_workflow(
+        names.SWEEP_WORKFLOW,
+        settings.sweep(),
+        id=names.SWEEP_WORKFLOW_ID,
+        task_queue=names.CONTROL_QUEUE,
+        start_signal="sweep_now",
+        start_signal_args=[settings.sweep()],
+        static_summary="store, scheduler and Temporal compared; what is old removed",
+    )
 
 
 async def _start_scoring(client: Client, settings: Settings, pools: list[str]) -> None:

@@ -51,6 +51,7 @@ async def serve(
     try:
         nodes = await _nodes(records, stop, share=share)
         nodes = _only(nodes, only) if only and nodes else nodes
+        watch = wiring.disk_full_pages(records)
         workers = [
             Worker(
                 client,
@@ -59,6 +60,7 @@ async def serve(
                 max_concurrent_activities=1,
                 activity_task_poller_behavior=ONE_POLLER,
                 graceful_shutdown_timeout=GRACE,
+                interceptors=[watch],
             )
             for node in nodes
         ]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
 from activities.scoring import ScoringActivities
+from activities.sweep import SweepActivities
 from activities.treatment import TreatmentActivities
 from sickbay.adapters.exporter_pages import ExporterPages
 from sickbay.adapters.journal_gateway import JournalGateway
@@ -32,6 +34,7 @@ from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
+from sickbay.recovery import Recovery
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.secret_refs import tool_environment
@@ -39,7 +42,9 @@ from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.records import StoreRecords
+from sickbay.store.retention import StoreRetention
 from sickbay.store.safety import StoreSafety
+from workers.disk_full import DiskFullPages
 from workers.out_of_band import Around, out_of_band_activities
 from workers.process import utc_now
 
@@ -114,10 +119,17 @@ async def control_activities(
         inventory=records,
         clock=utc_now,
     )
+    evidence = EvidenceFiles(settings.evidence_dir.resolve())
+    sweep = SweepActivities(
+        Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now),
+        retention=StoreRetention(records.store, evidence=evidence),
+        pager=LocalPager(records, clock=utc_now),
+        clock=utc_now,
+    )
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now, rollouts=StoreRollouts(records.store))
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
-    owners: list[object] = [gate, people, scoring, permit, record, drain]
+    owners: list[object] = [gate, people, scoring, permit, record, drain, sweep]
     pages = _pages(out, [n.id for n in nodes])
     around = Around(records.store, scheduler, witness=pages, safety=safety, inventory=records)
     owners += out_of_band_activities(
@@ -170,6 +182,12 @@ def node_activities(
         ),
     )
     return [*activities_of(checks), *activities_of(treatment)]
+
+
+def disk_full_pages(records: StoreRecords) -> DiskFullPages:
+    """The watch every worker has over its activities: one page per machine and day."""
+    pager = LocalPager(records, clock=utc_now)
+    return DiskFullPages(pager, where=platform.node(), clock=utc_now)
 
 
 def scoring_input(settings: Settings, pool: str) -> ScoringInput:

@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.repair import LADDER, Ending, Progress, Stage, enter
     from workflows import repair_messages as refuse
     from workflows.options import local
+    from workflows.repair_adoption import adopt
     from workflows.repair_context import Done, RepairContext, RolledOver
     from workflows.repair_stages import RepairStages
     from workflows.repair_treatments import RepairTreatments
@@ -53,7 +54,9 @@ class NodeRepair:
     def __init__(self, inp: RepairInput) -> None:
         info = workflow.info()
         fresh = RepairState(
-            repair_id=names.repair_id(inp.node, info.first_execution_run_id, inp.generation),
+            repair_id=inp.adopted.repair_id
+            if inp.adopted
+            else names.repair_id(inp.node, info.first_execution_run_id, inp.generation),
             started_at=workflow.now(),
             stage_since=workflow.now(),
             node=Node(id=inp.node, pool=inp.pool, group="", rack="", node_class=""),
@@ -113,7 +116,8 @@ class NodeRepair:
         )
         if late:
             generation = inp.generation + 1
-            workflow.continue_as_new(replace(inp, carried=None, faults=late, generation=generation))
+            fresh = replace(inp, carried=None, adopted=None, faults=late, generation=generation)
+            workflow.continue_as_new(fresh)
 
     async def _perform(self, stage: Stage) -> Done | None:
         """The stage's outcome; None: an order came first, or the history has to begin anew."""
@@ -140,6 +144,9 @@ class NodeRepair:
     async def _begin(self) -> None:
         """Wait for the first fault, then load what the store knows and choose the suspect."""
         c = self.context
+        if c.inp.adopted is not None:
+            await adopt(c, c.inp.adopted)
+            return
         await workflow.wait_condition(lambda: bool(c.state.faults))
         known = await workflow.execute_local_activity_method(
             RecordActivities.load_node,

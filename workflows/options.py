@@ -52,6 +52,7 @@ LOCAL: Mapping[str, Timing] = {
     "keep_hold": Timing(10),
     "record_permits": Timing(20),
     "ask_permit": Timing(20),
+    "adopt_permit": Timing(20),
     "release_permit": Timing(20),
     "reconcile_permits": Timing(60),
     "recheck_health": Timing(60),

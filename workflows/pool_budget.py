@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         BudgetSwitch,
         BudgetView,
         GateClosed,
+        PermitAdopted,
         PermitAsk,
         PermitDecided,
         PermitEvent,
@@ -260,6 +261,16 @@ class PoolBudget:
         """A repair asks; asked again after a grant, it is told again."""
         request = Ask(asked_at=workflow.now(), **vars(message))
         self._take(lambda book: book.ask(request))
+
+    @workflow.signal(name="adopt_permit")
+    def adopt_permit(self, message: PermitAdopted) -> None:
+        """A repair goes on under a hold that stands: its node is out already."""
+        ask = message.ask
+        known = any(p.repair_id == ask.repair_id for p in self.state.permits)
+        request = Ask(asked_at=workflow.now(), **vars(ask))
+        self._take(budget.adopt(self.state, request, closed_at=message.closed_at))
+        if not known:
+            self._book(ask.repair_id, ask.node, "adopted", detail=ask.reason)
 
     @workflow.signal(name="gate_closed")
     def gate_closed(self, message: GateClosed) -> None:

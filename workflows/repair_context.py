@@ -150,7 +150,8 @@ class RepairContext:
 
     def operation(self, verb: str) -> str:
         """The id under which `verb` of the present stage happens at most once."""
-        return names.operation_id(self.state.repair_id, self.state.ordinal, verb)
+        s = self.state
+        return names.operation_id(s.repair_id, s.ordinal, verb, s.run)
 
     async def act(self, verb: str, call: Callable[[StepRequest], Awaitable[AnswerT]]) -> AnswerT:
         """Act under one operation id; wait for an approval or for `sickbay go` where one is needed.

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import cluster, firmware, fleet, messages, read, reports, switches, up
+from sickbay.cli import cluster, firmware, fleet, messages, read, recovery, reports, switches, up
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -50,6 +50,9 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("go", switches.go, "Switches"),
     ("healthcheck", cluster.healthcheck, "Clusters"),
     ("codec-server", cluster.codec_server, "Clusters"),
+    ("rebuild", recovery.rebuild, "Recovery"),
+    ("backup", recovery.backup, "Recovery"),
+    ("prune", recovery.prune, "Recovery"),
     ("inject", switches.inject, "Simulated fleet"),
     ("hands", switches.hands, "Simulated fleet"),
 )

@@ -45,6 +45,17 @@ class GateClosed:
 
 
 @dataclass(frozen=True)
+class PermitAdopted:
+    """A repair goes on whose gate was closed at `closed_at` under an earlier permit.
+
+    The node is out already: nothing is asked, and no second closure is charged.
+    """
+
+    ask: PermitAsk
+    closed_at: datetime
+
+
+@dataclass(frozen=True)
 class PermitReleased:
     """The repair no longer needs its permit or its place in the queue.
 

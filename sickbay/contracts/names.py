@@ -3,6 +3,8 @@
 REPAIR_WORKFLOW = "NodeRepair"
 BUDGET_WORKFLOW = "PoolBudget"
 SCORING_WORKFLOW = "PoolScoring"
+SWEEP_WORKFLOW = "FleetSweep"
+SWEEP_WORKFLOW_ID = "fleet-sweep"
 
 CONTROL_QUEUE = "control"
 
@@ -53,6 +55,10 @@ def same_execution(repair: str, node: str, first_run_id: str) -> bool:
     return repair == first or repair.rpartition("-")[0] == first
 
 
-def operation_id(repair: str, ordinal: int, verb: str) -> str:
-    """The id under which a step happens at most once, the same on every retry and replay."""
-    return f"{repair}/{ordinal:03d}-{verb}"
+def operation_id(repair: str, ordinal: int, verb: str, run: str = "") -> str:
+    """The id under which a step happens at most once, the same on every retry and replay.
+
+    `run` tells the run of a repair that goes on after its workflow was lost from the one before:
+    a node's journal must not answer for an act that only the earlier run did.
+    """
+    return f"{repair}/{run}{'.' if run else ''}{ordinal:03d}-{verb}"

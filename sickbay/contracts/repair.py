@@ -189,7 +189,7 @@ class RepairView:
 
 @dataclass(frozen=True)
 class RepairState:
-    """All a repair knows, carried whole over continue-as-new."""
+    """All a repair knows, carried whole over continue-as-new. `run` names one that was adopted."""
 
     repair_id: str
     started_at: datetime
@@ -214,6 +214,25 @@ class RepairState:
     reflashed: bool = False
     ending: Ending | None = None
     ended_by: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class AdoptedHold:
+    """A standing hold of ours whose repair was lost: the new run goes on under the same hold.
+
+    `ordinal` is the last step on record, `part` the key its attempts are counted under.
+    """
+
+    repair_id: str
+    reason: str
+    placed_at: datetime
+    start_at: Stage = Stage.DIAGNOSE
+    severity: Severity = Severity.MAJOR
+    category: Category | None = None
+    part: str = ""
+    started_at: datetime | None = None
+    ordinal: int = 0
 
 
 @dataclass(frozen=True)
@@ -221,6 +240,7 @@ class RepairInput:
     """Argument of `NodeRepair`. `carried` is the state of the run before, on continue-as-new.
 
     `faults` that came while a repair was ending begin the next one, of the next `generation`.
+    `adopted` makes this run go on under a hold whose repair was lost.
     """
 
     node: str
@@ -229,3 +249,4 @@ class RepairInput:
     carried: RepairState | None = None
     faults: tuple[Fault, ...] = ()
     generation: int = 0
+    adopted: AdoptedHold | None = None

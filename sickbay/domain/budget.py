@@ -33,6 +33,37 @@ def ask(state: BudgetState, request: Ask) -> BudgetState:
     return book.state()
 
 
+def adopt(
+    state: BudgetState, request: Ask, *, closed_at: datetime
+) -> tuple[BudgetState, tuple[Decision, ...]]:
+    """Book a node that is out already, whose repair was lost and goes on.
+
+    A budget that kept its memory changes nothing. One that lost it counts the node as out again,
+    and the closure in the window from when it truly happened; no limit is asked, because the gate
+    is closed whatever the answer would be.
+    """
+    if any(p.repair_id == request.repair_id for p in state.permits):
+        return state, ()
+    permit = Permit(
+        repair_id=request.repair_id,
+        workflow_id=request.workflow_id,
+        node=request.node,
+        group=request.group,
+        granted_at=closed_at,
+    )
+    charged = any(s.repair_id == request.repair_id for s in state.spent)
+    charge = () if charged else (Spent(request.repair_id, closed_at, closed_at=closed_at),)
+    ended = [w for w in state.withheld if w.node == request.node]
+    booked = replace(
+        state,
+        queue=tuple(a for a in state.queue if a.repair_id != request.repair_id),
+        permits=(*(p for p in state.permits if p.node != request.node), permit),
+        spent=(*state.spent, *charge),
+        withheld=tuple(w for w in state.withheld if w.node != request.node),
+    )
+    return booked, _end_withhold(w for w in ended if w.placed)
+
+
 def release(
     state: BudgetState, repair_id: str, *, closed_at: datetime | None = None
 ) -> tuple[BudgetState, tuple[Decision, ...]]:

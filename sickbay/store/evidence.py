@@ -7,6 +7,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 
 from sickbay.domain.evidence import EvidenceRef
@@ -51,12 +52,29 @@ class EvidenceFiles:
             raise EvidenceMissing(f"evidence {sha256} does not match its digest: it was changed")
         return data
 
+    async def remove(self, sha256: str, *, older_than: datetime) -> bool:
+        """Remove one stored fact last stored before `older_than`; whether it is gone."""
+        if not _DIGEST.fullmatch(sha256):
+            return False
+        return await asyncio.to_thread(self._remove, self._path(sha256), older_than)
+
+    def _remove(self, path: Path, older_than: datetime) -> bool:
+        try:
+            if path.stat().st_mtime >= older_than.timestamp():
+                return False
+            path.unlink()
+        except FileNotFoundError:
+            return True
+        return True
+
     def _path(self, digest: str) -> Path:
         return self._directory / digest[:2] / digest
 
     def _write(self, digest: str, data: bytes) -> None:
         path = self._path(digest)
         if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            # Stored again is needed again: retention counts from now.
+            os.utime(path)
             return
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self._directory, path.parent):

@@ -15,6 +15,7 @@ from sickbay.errors import UnknownNode
 from sickbay.store import tables as t
 from sickbay.store.gate_records import GateRecords
 from sickbay.store.people_records import PeopleRecords
+from sickbay.store.recovery_records import RecoveryRecords
 from sickbay.store.rows import node_of, part_of
 from sickbay.store.score_records import ScoreRecords
 from sickbay.store.writing import insert_once
@@ -22,7 +23,7 @@ from sickbay.store.writing import insert_once
 _TRIED = ("done", "ambiguous", "failed", "replaced", "work_done")
 
 
-class StoreRecords(PeopleRecords, GateRecords, ScoreRecords):
+class StoreRecords(PeopleRecords, GateRecords, ScoreRecords, RecoveryRecords):
     """Everything the loop reads and writes of the store, one short transaction per call."""
 
     # --- inventory ------------------------------------------------------------------------------

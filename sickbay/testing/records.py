@@ -116,6 +116,16 @@ class MemoryRecords:
         """The holds that stand on a node."""
         return tuple(h for h in self.every_hold if h.node == node and h.lifted_at is None)
 
+    async def standing_holds(self) -> tuple[Hold, ...]:
+        """Every hold that stands in the fleet."""
+        return tuple(h for h in self.every_hold if h.lifted_at is None)
+
+    async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
+        """A repair's row and its highest step, None when there is no row."""
+        row = self.repairs.get(repair_id)
+        ordinals = [s.ordinal for s in self.steps if s.repair_id == repair_id]
+        return None if row is None else (row, max(ordinals, default=0))
+
     async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
         """Record a change of the scheduler's bit."""
         self.gate.append((node, open_, at))

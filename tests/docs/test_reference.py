@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from sickbay.domain.repair import TABLE, Ending, Stage
 from sickbay.settings import Settings
+from workflows.fleet_sweep import FleetSweep
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 from workflows.pool_scoring import PoolScoring
@@ -29,7 +30,7 @@ def test_every_settings_key_is_documented(key):
     assert f"`{key}`" in page
 
 
-@pytest.mark.parametrize("workflow", [NodeRepair, PoolBudget, PoolScoring])
+@pytest.mark.parametrize("workflow", [NodeRepair, PoolBudget, PoolScoring, FleetSweep])
 def test_every_message_is_documented(workflow):
     page = (REFERENCE / "messages.md").read_text(encoding="utf-8")
     definition = workflow.__temporal_workflow_definition

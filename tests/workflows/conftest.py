@@ -107,6 +107,7 @@ class Loop:
         size = PoolSize(nodes_on_record=len(nodes), policy=budget, reconcile_s=3600.0)
         self.permits = TemporalPermits(self.client, sizes={POOL: size})
         self.repairs = TemporalRepairs(self.client, policy_of=lambda _pool: policy)
+        self.interceptors: list[Any] = []
         self._ids = itertools.count(1)
 
     # --- workers --------------------------------------------------------------------------------
@@ -133,6 +134,7 @@ class Loop:
             workflows=[NodeRepair, PoolBudget],
             activities=[method for owner in owners for method in activities_of(owner)],
             workflow_runner=sandbox(),
+            interceptors=self.interceptors,
         )
 
     def node_worker(self, node: str) -> Worker:
@@ -156,6 +158,7 @@ class Loop:
             activities=[*activities_of(checks), *activities_of(treatment)],
             max_concurrent_activities=1,
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
+            interceptors=self.interceptors,
         )
 
     # --- what a test does -----------------------------------------------------------------------
@@ -293,10 +296,12 @@ async def running(
     budget: BudgetPolicy = BUDGET,
     mode: Permission = Permission.ACT,
     silent: tuple[str, ...] = (),
+    prepare: Callable[[Loop], None] = lambda _loop: None,
 ) -> AsyncIterator[Loop]:
-    """The loop over `count` nodes; a `silent` node has no worker."""
+    """The loop over `count` nodes; a `silent` node has no worker. `prepare` exchanges parts."""
     nodes = some_nodes(count, pool=POOL, group_size=group_size)
     loop = Loop(env, nodes=nodes, policy=policy, budget=budget, mode=mode)
+    prepare(loop)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(loop.control_worker())
         for node in nodes:

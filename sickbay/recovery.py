@@ -1,0 +1,233 @@
+"""Comparing store, scheduler and Temporal, and mending what a restore or a lost process left.
+
+`domain.recovery` decides; this reads the three, and carries out. Carrying out twice is once: a
+repair has one workflow id, a hold one id, and a page one key.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sickbay.contracts.budget import BudgetView, WithholdAsk, WithholdEnded
+from sickbay.contracts.repair import AdoptedHold
+from sickbay.contracts.steps import DrainState, PresentHealth, RepairRecord
+from sickbay.domain.gate import Hold, is_ours, withheld_mark
+from sickbay.domain.health import Standing
+from sickbay.domain.node import Category, Node
+from sickbay.domain.recovery import NodeSeen, Remedy, RemedyKind, Run, RunStatus, remedies
+from sickbay.domain.repair import Stage
+from sickbay.errors import SickbayError
+from sickbay.ports import Scheduler
+
+AT_ONCE = 8
+WITHHELD_FOUND = "withheld before a restore"
+_WELL = {Standing.HEALTHY, Standing.DEGRADED}
+
+
+class RecoveryRecords(Protocol):
+    """What a comparison reads and writes of the store."""
+
+    async def nodes(self, *, pool: str | None = None) -> tuple[Node, ...]:
+        """The nodes on record."""
+
+    async def standing_holds(self) -> tuple[Hold, ...]:
+        """Every hold that stands in the fleet, oldest first."""
+
+    async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
+        """A repair's row and its highest step, None when there is no row."""
+
+    async def place_hold(self, hold: Hold) -> None:
+        """Record a hold; a standing one with this id stays as it is."""
+
+    async def lift_hold(self, hold_id: str, *, by: str, at: datetime) -> None:
+        """Record that a hold ended."""
+
+    async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
+        """Record a change of the scheduler's bit; the same state again is no row."""
+
+    async def present_health(self, node: str) -> PresentHealth:
+        """The newest health on record."""
+
+
+class RecoveryRepairs(Protocol):
+    """What a comparison asks of the nodes' repairs."""
+
+    async def last_run(self, node: str) -> Run:
+        """The newest run of a node's repair."""
+
+    async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
+        """Let a repair go on under a standing hold; False when one runs already."""
+
+
+class RecoveryBudgets(Protocol):
+    """What a comparison asks of the pools' budgets."""
+
+    async def status(self, pool: str) -> BudgetView:
+        """The budget as it stands. Raises `SickbayError` when it does not answer."""
+
+    async def ask_withhold(self, pool: str, ask: WithholdAsk) -> None:
+        """Ask to keep new work off a node without a permit."""
+
+    async def end_withhold(self, pool: str, message: WithholdEnded) -> None:
+        """Say that the reason to withhold is gone."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One remedy, and what came of it: empty while only looked for."""
+
+    remedy: Remedy
+    pool: str
+    done: str = ""
+
+
+class Recovery:
+    """Compares the whole fleet, and mends.
+
+    Args:
+        scheduler: the truth about marks.
+        records: the store.
+        repairs: the way to the nodes' repairs.
+        budgets: the way to the pools' budgets.
+        clock: the present moment, UTC-aware.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        records: RecoveryRecords,
+        repairs: RecoveryRepairs,
+        budgets: RecoveryBudgets,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._scheduler = scheduler
+        self._records = records
+        self._repairs = repairs
+        self._budgets = budgets
+        self._clock = clock
+
+    async def look(self) -> tuple[Difference, ...]:
+        """Every difference there is now; changes nothing."""
+        nodes = await self._records.nodes()
+        by_node: dict[str, list[Hold]] = {}
+        for hold in await self._records.standing_holds():
+            if is_ours(hold.mark):
+                by_node.setdefault(hold.node, []).append(hold)
+        turn = asyncio.Semaphore(AT_ONCE)
+        withheld: dict[str, frozenset[str] | None] = {}
+
+        async def of_node(node: Node) -> list[Difference]:
+            async with turn:
+                seen = await self._seen(node, tuple(by_node.get(node.id, ())), withheld)
+            found = remedies(seen, now=self._clock())
+            return [Difference(remedy, node.pool) for remedy in found]
+
+        rows = await asyncio.gather(*(of_node(node) for node in nodes))
+        return tuple(row for of_one in rows for row in of_one)
+
+    async def mend(self, differences: Sequence[Difference]) -> tuple[Difference, ...]:
+        """Carry out each remedy, one after the other; trouble with one node is its own line."""
+        nodes = {n.id: n for n in await self._records.nodes()}
+        rows = []
+        for difference in differences:
+            try:
+                done = await self._carry_out(difference.remedy, nodes[difference.remedy.node])
+            except SickbayError as error:
+                done = f"not done: {error.message}"
+            rows.append(Difference(difference.remedy, difference.pool, done=done))
+        return tuple(rows)
+
+    # --- looking --------------------------------------------------------------------------------
+
+    async def _seen(
+        self, node: Node, holds: tuple[Hold, ...], withheld: dict[str, frozenset[str] | None]
+    ) -> NodeSeen:
+        try:
+            marks = await self._scheduler.marks(node.id)
+        except SickbayError:
+            marks = None
+        ours = [mark for mark, _ in marks or () if is_ours(mark)]
+        if not holds and not ours:
+            return NodeSeen(node.id, holds, marks, Run(RunStatus.NONE))
+        run = await self._repairs.last_run(node.id)
+        drained = False
+        if marks is not None and run.status is not RunStatus.RUNNING:
+            drained = (await self._scheduler.drain_state(node.id)).state is DrainState.DRAINED
+        known: bool | None = None
+        well = False
+        if withheld_mark(node.id) in ours:
+            names = await self._withheld(node.pool, withheld)
+            known = None if names is None else node.id in names
+            health = await self._records.present_health(node.id)
+            well = health.standing in _WELL and health.health.value is not None
+        return NodeSeen(node.id, holds, marks, run, drained=drained, withheld=known, well=well)
+
+    async def _withheld(
+        self, pool: str, seen: dict[str, frozenset[str] | None]
+    ) -> frozenset[str] | None:
+        """The nodes a budget withholds, asked once per comparison; None when it is silent."""
+        if pool not in seen:
+            try:
+                seen[pool] = frozenset((await self._budgets.status(pool)).withheld)
+            except SickbayError:
+                seen[pool] = None
+        return seen[pool]
+
+    # --- mending --------------------------------------------------------------------------------
+
+    async def _carry_out(self, remedy: Remedy, node: Node) -> str:
+        match remedy.kind, remedy.hold:
+            case RemedyKind.BOOK_HOLD, Hold() as hold:
+                await self._records.place_hold(hold)
+                await self._records.gate_moved(node.id, open_=False, at=hold.placed_at)
+                return "its hold is on record"
+            case RemedyKind.KEEP_HOLD, Hold() as hold:
+                await self._records.lift_hold(hold.id, by=hold.owner, at=self._clock())
+                await self._records.place_hold(hold)
+                return "its hold stands in a person's name"
+            case RemedyKind.END_HOLD, Hold() as hold:
+                now = self._clock()
+                await self._records.lift_hold(hold.id, by=remedy.by, at=now)
+                if not await self._scheduler.marks(node.id):
+                    await self._records.gate_moved(node.id, open_=True, at=now)
+                return "its hold is ended on record"
+            case ((RemedyKind.START | RemedyKind.REHOLD), Hold() as hold):
+                began = await self._repairs.adopt(
+                    node.id, pool=node.pool, hold=await self._adopted(hold, remedy.start_at)
+                )
+                return (
+                    f"a repair goes on at {remedy.start_at}" if began else "a repair runs already"
+                )
+            case RemedyKind.ADOPT_WITHHELD, _:
+                factors = {"rack": node.rack, "node_class": node.node_class, "group": node.group}
+                ask = WithholdAsk(node.id, node.group, WITHHELD_FOUND, False, factors)
+                await self._budgets.ask_withhold(node.pool, ask)
+                return "the budget knows of it again"
+            case RemedyKind.END_WITHHELD, _:
+                await self._budgets.end_withhold(node.pool, WithholdEnded(node.id, "known again"))
+                return "the budget ends it, unless a repair waits for its permit"
+        return "nothing: not clear"
+
+    async def _adopted(self, hold: Hold, start_at: Stage | None) -> AdoptedHold:
+        """What the new run must know: from the repair's row where there is one, else the hold."""
+        stage = start_at or Stage.DIAGNOSE
+        repair_id = hold.repair_id or hold.id
+        found = await self._records.repair_on_record(repair_id)
+        if found is None:
+            return AdoptedHold(repair_id, hold.reason, hold.placed_at, start_at=stage)
+        row, ordinal = found
+        known = row.category in set(Category)
+        return AdoptedHold(
+            repair_id,
+            row.reason or hold.reason,
+            hold.placed_at,
+            start_at=stage,
+            severity=row.severity,
+            category=Category(row.category) if known else None,
+            part=row.part,
+            started_at=row.started_at,
+            ordinal=ordinal,
+        )

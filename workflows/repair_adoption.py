@@ -1,0 +1,84 @@
+"""How a repair goes on under a standing hold whose own workflow was lost.
+
+The hold, the repair's name and its permit stay as they were: no gate is opened, and no second
+closure is charged. What was proven before is not remembered, so the whole proof is owed again.
+"""
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.permit import PermitActivities
+    from activities.records import RecordActivities
+    from sickbay.contracts.budget import PermitAdopted, PermitAsk
+    from sickbay.contracts.repair import AdoptedHold, Fault
+    from sickbay.domain.repair import Progress
+    from workflows.options import local
+    from workflows.repair_context import RepairContext
+
+HARD_FAIL = "hard_fail:"
+# A reason the scorer gave is telemetry's word; any other hold was placed at a person's request.
+_SCORED = (HARD_FAIL, "min:")
+
+
+async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
+    """Load what the store knows, and tell the budget that this node is out."""
+    known = await workflow.execute_local_activity_method(
+        RecordActivities.load_node, args=[c.inp.node, c.policy], **local("load_node")
+    )
+    part = next((p for p in known.node.parts if p.uuid == adopted.part), None)
+    slot = part.slot if part else None
+    source = "telemetry" if adopted.reason.startswith(_SCORED) else "person"
+    fault = Fault(
+        id=f"adopted/{adopted.repair_id}/{workflow.info().first_execution_run_id}",
+        node=known.node.id,
+        observed_at=workflow.now(),
+        reason=adopted.reason,
+        severity=adopted.severity,
+        category=adopted.category,
+        source=source,
+        hard=False,
+        slot=slot,
+        detail="the hold stood and its repair was lost",
+    )
+    progress = Progress(
+        stage=adopted.start_at,
+        severity=adopted.severity,
+        part=part.uuid if part else known.node.id,
+        slot=slot,
+        categories=(adopted.category,) if adopted.category else (),
+        attempts=known.attempts,
+        evidence=(source,),
+    )
+    c.set(
+        node=known.node,
+        last_return_at=known.last_return_at,
+        progress=progress,
+        reason=adopted.reason,
+        faults=(*c.state.faults, fault),
+        started_at=adopted.started_at or c.state.started_at,
+        ordinal=adopted.ordinal,
+        permit=True,
+        gate_closed=True,
+        run=workflow.info().first_execution_run_id.replace("-", "")[:8],
+    )
+    c.set(deadline=c.deadline_of(adopted.start_at))
+    await workflow.execute_local_activity_method(
+        PermitActivities.adopt_permit,
+        args=[known.node.pool, PermitAdopted(_ask(c), closed_at=adopted.placed_at)],
+        **local("adopt_permit"),
+    )
+    await c.record()
+
+
+def _ask(c: RepairContext) -> PermitAsk:
+    s = c.state
+    return PermitAsk(
+        repair_id=s.repair_id,
+        workflow_id=workflow.info().workflow_id,
+        node=s.node.id,
+        group=s.node.group,
+        severity=s.progress.severity,
+        hard=s.reason.startswith(HARD_FAIL),
+        reason=s.reason,
+        factors={"rack": s.node.rack, "group": s.node.group, "node_class": s.node.node_class},
+    )
