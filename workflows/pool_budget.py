@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 with workflow.unsafe.imports_passed_through():
     from activities.gate import GateActivities
@@ -37,11 +37,12 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.budget_rows import from_rows, to_rows
     from sickbay.domain.budget_state import Ask, BudgetState, Decision, DecisionKind, Withheld
     from workflows.budget_orders import named, order_id, refuse, view_of
-    from workflows.options import durable, local
+    from workflows.options import local, mark
 
 # Temporal allows 2,000 pending signals to other workflows; a turn stays far below.
 CHUNK = 200
 LARGEST_GRANT = 1000
+RETRY_S = 60.0
 TELLS = {DecisionKind.GRANT, DecisionKind.REFUSE}
 
 Message = Callable[[Book], None]
@@ -65,6 +66,7 @@ class PoolBudget:
         self.events = list(inp.events)
         self.dirty = True
         self.stopped = False
+        self.retry_at = workflow.now() if inp.pending else None
         self.reconcile_at = workflow.now() + timedelta(seconds=inp.reconcile_s)
 
     @workflow.run
@@ -72,6 +74,8 @@ class PoolBudget:
         """Decide, carry out, wait for a message or for time to change the answer."""
         while not self.stopped:
             self.dirty = False
+            if self.retry_at and workflow.now() >= self.retry_at:
+                self.retry_at = None
             if workflow.now() >= self.reconcile_at:
                 await self._reconcile()
             self._book_inbox()
@@ -112,7 +116,7 @@ class PoolBudget:
     async def _wait(self) -> None:
         now = workflow.now()
         wake = budget.next_wake(self.state, policy=self.inp.policy, now=now)
-        until = min(wake or self.reconcile_at, self.reconcile_at)
+        until = min(t for t in (wake, self.retry_at, self.reconcile_at) if t)
         try:
             await workflow.wait_condition(
                 lambda: self.dirty or self.stopped, timeout=max(until - now, timedelta(0))
@@ -158,19 +162,27 @@ class PoolBudget:
         try:
             await self._act(decision)
         except ActivityError as error:
-            workflow.logger.error("%s of %s: %s", decision.kind, decision.node, error.cause)
-            if decision.kind is DecisionKind.WITHHOLD:
-                self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=True))
-            if decision.kind is DecisionKind.PAGE:
-                self.inbox.append(Book.not_paged)
-            cause = str(error.cause or error)
-            self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
+            self._not_done(decision, error)
+
+    def _not_done(self, decision: Decision, error: ActivityError) -> None:
+        """What took too long is tried again after a while; what can never succeed is recorded."""
+        again = error.retry_state is not RetryState.NON_RETRYABLE_FAILURE
+        if again:
+            self.retry_at = workflow.now() + timedelta(seconds=RETRY_S)
+        if decision.kind is DecisionKind.PAGE:
+            self.inbox.append(Book.not_paged)
+        elif decision.kind is DecisionKind.WITHHOLD:
+            self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=not again))
+        elif again:
+            self.pending.append(decision)
+        cause = getattr(error.cause, "message", "") or str(error)
+        self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
 
     async def _act(self, decision: Decision) -> None:
         match decision.kind:
             case DecisionKind.WITHHOLD:
                 result = await workflow.execute_activity_method(
-                    GateActivities.withhold, self._withhold(decision), **durable("withhold")
+                    GateActivities.withhold, self._withhold(decision), **mark("withhold")
                 )
                 if not result.ok:
                     observed = result.withheld is Permission.OBSERVE
@@ -180,7 +192,7 @@ class PoolBudget:
                 await workflow.execute_activity_method(
                     GateActivities.end_withhold,
                     self._withhold(decision),
-                    **durable("end_withhold"),
+                    **mark("end_withhold"),
                 )
             case DecisionKind.PAGE:
                 page = BudgetPage(
