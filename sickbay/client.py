@@ -4,11 +4,9 @@ Every way in is a message that starts what it needs (signal-with-start), so that
 while no worker runs.
 """
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -19,12 +17,8 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
-    WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from sickbay.connection import connect as connect  # noqa: PLC0414 - part of this module's API
@@ -52,15 +46,9 @@ from sickbay.contracts.repair import (
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Node
 from sickbay.domain.recovery import Run, RunStatus
-from sickbay.errors import Refused, SickbayError, Unreachable
+from sickbay.errors import Unreachable
+from sickbay.sending import ANSWER_TIMEOUT, query, signal_with_start, update
 from sickbay.settings import Settings
-
-ANSWER_TIMEOUT = timedelta(seconds=20)
-ATTEMPT_TIMEOUT = timedelta(seconds=6)
-ATTEMPT_AT_LEAST_S = 1.0
-ASK_AGAIN_S = 0.1
-# How the server says that a run ended, or started over, before it answered an order.
-DROPPED = "AcceptedUpdateCompletedWorkflow"
 
 
 async def ensure_search_attributes(client: Client) -> None:
@@ -97,14 +85,14 @@ class TemporalRepairs:
 
     async def report(self, fault: Fault, *, pool: str) -> None:
         """Start the node's repair or merge the fault into the running one. Needs no worker."""
-        await self._client.start_workflow(
+        await signal_with_start(
+            self._client,
             names.REPAIR_WORKFLOW,
             RepairInput(node=fault.node, pool=pool, policy=self._policy_of(pool)),
-            id=names.repair_workflow_id(fault.node),
-            task_queue=names.CONTROL_QUEUE,
-            start_signal="fault_reported",
-            start_signal_args=[fault],
-            static_summary=f"{fault.node}: {fault.reason}",
+            workflow_id=names.repair_workflow_id(fault.node),
+            signal="fault_reported",
+            message=fault,
+            summary=f"{fault.node}: {fault.reason}",
         )
 
     async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
@@ -138,7 +126,7 @@ class TemporalRepairs:
             return Run(RunStatus.NONE if gone else RunStatus.UNKNOWN)
         return Run(RunStatus.ENDED, repair_id=view.repair_id, ending=view.ending)
 
-    async def send(self, node: str, update: str, message: Any) -> RepairView:
+    async def send(self, node: str, order: str, message: Any) -> RepairView:
         """Send one message of a person and return the repair as it stands after it.
 
         Raises:
@@ -146,19 +134,19 @@ class TemporalRepairs:
             Unreachable: no answer in time (Temporal or every worker is down).
         """
         handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
-        view: RepairView = await _update(handle, update, message, what=f"the repair of {node}")
+        view: RepairView = await update(handle, order, message, what=f"the repair of {node}")
         return view
 
     async def status(self, node: str) -> RepairView:
         """The node's running or last repair. Raises as `send` does."""
         handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
-        view: RepairView = await _query(handle, "status", RepairView, what=f"the repair of {node}")
+        view: RepairView = await query(handle, "status", RepairView, what=f"the repair of {node}")
         return view
 
     async def history(self, node: str) -> list[StepView]:
         """The finished stages of the node's running or last repair. Raises as `send` does."""
         handle = self._client.get_workflow_handle(names.repair_workflow_id(node))
-        rows = await _query(handle, "history", list[StepView], what=f"the repair of {node}")
+        rows = await query(handle, "history", list[StepView], what=f"the repair of {node}")
         return list(rows)
 
 
@@ -251,15 +239,15 @@ class TemporalPermits:
         """The budget as it stands. Raises `Refused` or `Unreachable`."""
         await self.resize(pool)
         handle = self._client.get_workflow_handle(names.budget_workflow_id(pool))
-        view: BudgetView = await _query(handle, "status", BudgetView, what=f"the budget of {pool}")
+        view: BudgetView = await query(handle, "status", BudgetView, what=f"the budget of {pool}")
         return view
 
-    async def _change(self, pool: str, update: str, message: Any) -> BudgetView:
+    async def _change(self, pool: str, order: str, message: Any) -> BudgetView:
         await self.resize(pool)
         handle = self._client.get_workflow_handle(names.budget_workflow_id(pool))
-        view: BudgetView = await _update(
+        view: BudgetView = await update(
             handle,
-            update,
+            order,
             message,
             what=f"the budget of {pool}",
             result=BudgetView,
@@ -269,7 +257,8 @@ class TemporalPermits:
 
     async def _signal(self, pool: str, signal: str, message: Any) -> None:
         size = self._sizes[pool]
-        await self._client.start_workflow(
+        await signal_with_start(
+            self._client,
             names.BUDGET_WORKFLOW,
             BudgetInput(
                 pool=pool,
@@ -277,90 +266,8 @@ class TemporalPermits:
                 policy=size.policy,
                 reconcile_s=size.reconcile_s,
             ),
-            id=names.budget_workflow_id(pool),
-            task_queue=names.CONTROL_QUEUE,
-            start_signal=signal,
-            start_signal_args=[message],
-            static_summary=f"budget of {pool}",
+            workflow_id=names.budget_workflow_id(pool),
+            signal=signal,
+            message=message,
+            summary=f"budget of {pool}",
         )
-
-
-async def _update(
-    handle: WorkflowHandle[Any, Any],
-    update: str,
-    message: Any,
-    *,
-    what: str,
-    result: type = RepairView,
-    keeps_orders: bool = False,
-) -> Any:
-    """Send one order under one id until it is answered, for `ANSWER_TIMEOUT` in all.
-
-    A run that starts over drops the orders it has not answered: they are sent again. One whose
-    answer was lost is sent again only to a workflow that `keeps_orders`, and so knows it by its id.
-    """
-    order = str(uuid.uuid4())  # noqa: TID251 - a client's own id, not workflow code
-    ends_at = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
-    while True:
-        left = timedelta(seconds=max(ends_at - time.monotonic(), ATTEMPT_AT_LEAST_S))
-        limit = min(left, ATTEMPT_TIMEOUT) if keeps_orders else left
-        try:
-            return await handle.execute_update(
-                update, message, id=order, result_type=result, rpc_timeout=limit
-            )
-        except WorkflowUpdateFailedError as error:
-            cause = error.cause
-            if not (isinstance(cause, ApplicationError) and cause.type == DROPPED):
-                raise Refused(
-                    cause.message if isinstance(cause, ApplicationError) else str(cause)
-                ) from error
-            failed: SickbayError = _silent(what)
-        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-            if not keeps_orders:
-                raise _silent(what) from error
-            failed = _silent(what)
-        except RPCError as error:
-            failed = _rpc(error, what)
-            if not await _may_ask_again(handle, error, keeps_orders=keeps_orders):
-                raise failed from error
-        if time.monotonic() >= ends_at:
-            raise failed
-        await asyncio.sleep(ASK_AGAIN_S)
-
-
-async def _may_ask_again(
-    handle: WorkflowHandle[Any, Any], error: RPCError, *, keeps_orders: bool
-) -> bool:
-    """Whether an order that failed this way may be sent again without being carried out twice."""
-    if error.status is RPCStatusCode.NOT_FOUND:
-        try:
-            found = await handle.describe(rpc_timeout=ATTEMPT_TIMEOUT)
-        except RPCError:
-            return False
-        return found.status is WorkflowExecutionStatus.RUNNING
-    return keeps_orders or error.status is RPCStatusCode.ABORTED
-
-
-async def _query(handle: WorkflowHandle[Any, Any], query: str, shape: Any, *, what: str) -> Any:
-    try:
-        return await handle.query(query, result_type=shape, rpc_timeout=ANSWER_TIMEOUT)
-    except WorkflowQueryFailedError as error:
-        raise Unreachable(f"{what} cannot be read: {error}") from error
-    except RPCError as error:
-        raise _rpc(error, what) from error
-
-
-def _rpc(error: RPCError, what: str) -> Refused | Unreachable:
-    if error.status is RPCStatusCode.NOT_FOUND:
-        return Refused(
-            f"{what} does not run: it has ended or never began",
-            remedy="`sickbay status` shows what runs",
-        )
-    return _silent(what)
-
-
-def _silent(what: str) -> Unreachable:
-    return Unreachable(
-        f"{what} does not answer",
-        remedy="is `sickbay up` (or the control worker) running, and Temporal reachable?",
-    )

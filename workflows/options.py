@@ -34,6 +34,8 @@ NODE_RETRY = RetryPolicy(
     non_retryable_error_types=list(NON_RETRYABLE),
 )
 MARGIN_S = 60.0
+# One node's gate that does not answer must not keep a whole pool waiting: it is tried again later.
+MARK_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,6 @@ LOCAL: Mapping[str, Timing] = {
     "release_permit": Timing(20),
     "reconcile_permits": Timing(60),
     "recheck_health": Timing(60),
-    "settle_firmware": Timing(10),
     "open_ticket": Timing(30),
     "comment_ticket": Timing(30),
     "close_ticket": Timing(30),
@@ -93,6 +94,11 @@ def durable(name: str) -> workflow.ActivityConfig:
         "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         "summary": name,
     }
+
+
+def mark(name: str) -> workflow.ActivityConfig:
+    """Options of a durable act on one node for which others do not wait long."""
+    return {**durable(name), "schedule_to_close_timeout": timedelta(seconds=MARK_WITHIN_S)}
 
 
 def remote(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.ActivityConfig:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 with workflow.unsafe.imports_passed_through():
     from activities.gate import GateActivities
@@ -37,11 +37,13 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.budget_book import Book
     from sickbay.domain.budget_rows import from_rows, to_rows
     from sickbay.domain.budget_state import Ask, BudgetState, Decision, DecisionKind, Withheld
-    from workflows.options import durable, local
+    from workflows.budget_orders import named, order_id, refuse, view_of
+    from workflows.options import local, mark
 
 # Temporal allows 2,000 pending signals to other workflows; a turn stays far below.
 CHUNK = 200
 LARGEST_GRANT = 1000
+RETRY_S = 60.0
 TELLS = {DecisionKind.GRANT, DecisionKind.REFUSE}
 
 Message = Callable[[Book], None]
@@ -61,10 +63,11 @@ class PoolBudget:
         fresh = BudgetState(pool=inp.pool, nodes_on_record=inp.nodes_on_record)
         self.state = from_rows(inp.rows) if inp.rows else inp.carried or fresh
         self.inbox: list[Message] = []
-        self.pending: list[Decision] = []
-        self.events: list[PermitEvent] = []
+        self.pending = list(inp.pending)
+        self.events = list(inp.events)
         self.dirty = True
         self.stopped = False
+        self.retry_at = workflow.now() if inp.pending else None
         self.reconcile_at = workflow.now() + timedelta(seconds=inp.reconcile_s)
 
     @workflow.run
@@ -72,6 +75,8 @@ class PoolBudget:
         """Decide, carry out, wait for a message or for time to change the answer."""
         while not self.stopped:
             self.dirty = False
+            if self.retry_at and workflow.now() >= self.retry_at:
+                self.retry_at = None
             if workflow.now() >= self.reconcile_at:
                 await self._reconcile()
             self._book_inbox()
@@ -84,23 +89,35 @@ class PoolBudget:
             full = len(decisions) >= budget.DECISIONS_PER_TURN
             self.dirty = self.dirty or (full and not self.inbox)
             await self._record()
-            if workflow.info().is_continue_as_new_suggested() and not self._must_go_on():
-                await workflow.wait_condition(workflow.all_handlers_finished)
-                if not self._must_go_on():
-                    self._book_inbox()
-                    rows = to_rows(self.state)
-                    workflow.continue_as_new(replace(inp, carried=None, rows=rows))
             await self._wait()
+            if workflow.info().is_continue_as_new_suggested():
+                await self._begin_anew()
         await workflow.wait_condition(workflow.all_handlers_finished)
 
-    def _must_go_on(self) -> bool:
-        """A message that came meanwhile is answered by this run: only the state is carried."""
-        return self.dirty or self.stopped or bool(self.pending)
+    async def _begin_anew(self) -> None:
+        """Continue as new with all that is known, also while messages keep coming.
+
+        Only ever after a wait, and with no command before the end: whether it is time may read
+        otherwise on replay. What arrived and is not yet answered is carried; where that is much, it
+        is answered first.
+        """
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        self._book_inbox()
+        if self.stopped or len(self.pending) + len(self.events) > CHUNK:
+            return
+        anew = replace(
+            self.inp,
+            carried=None,
+            rows=to_rows(self.state),
+            pending=tuple(self.pending),
+            events=tuple(self.events),
+        )
+        workflow.continue_as_new(anew)
 
     async def _wait(self) -> None:
         now = workflow.now()
         wake = budget.next_wake(self.state, policy=self.inp.policy, now=now)
-        until = min(wake or self.reconcile_at, self.reconcile_at)
+        until = min(t for t in (wake, self.retry_at, self.reconcile_at) if t)
         try:
             await workflow.wait_condition(
                 lambda: self.dirty or self.stopped, timeout=max(until - now, timedelta(0))
@@ -146,19 +163,27 @@ class PoolBudget:
         try:
             await self._act(decision)
         except ActivityError as error:
-            workflow.logger.error("%s of %s: %s", decision.kind, decision.node, error.cause)
-            if decision.kind is DecisionKind.WITHHOLD:
-                self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=True))
-            if decision.kind is DecisionKind.PAGE:
-                self.inbox.append(Book.not_paged)
-            cause = str(error.cause or error)
-            self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
+            self._not_done(decision, error)
+
+    def _not_done(self, decision: Decision, error: ActivityError) -> None:
+        """What took too long is tried again after a while; what can never succeed is recorded."""
+        again = error.retry_state is not RetryState.NON_RETRYABLE_FAILURE
+        if again:
+            self.retry_at = workflow.now() + timedelta(seconds=RETRY_S)
+        if decision.kind is DecisionKind.PAGE:
+            self.inbox.append(Book.not_paged)
+        elif decision.kind is DecisionKind.WITHHOLD:
+            self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=not again))
+        elif again:
+            self.pending.append(decision)
+        cause = getattr(error.cause, "message", "") or str(error)
+        self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
 
     async def _act(self, decision: Decision) -> None:
         match decision.kind:
             case DecisionKind.WITHHOLD:
                 result = await workflow.execute_activity_method(
-                    GateActivities.withhold, self._withhold(decision), **durable("withhold")
+                    GateActivities.withhold, self._withhold(decision), **mark("withhold")
                 )
                 if not result.ok:
                     observed = result.withheld is Permission.OBSERVE
@@ -168,7 +193,7 @@ class PoolBudget:
                 await workflow.execute_activity_method(
                     GateActivities.end_withhold,
                     self._withhold(decision),
-                    **durable("end_withhold"),
+                    **mark("end_withhold"),
                 )
             case DecisionKind.PAGE:
                 page = BudgetPage(
@@ -194,7 +219,7 @@ class PoolBudget:
                 self._release(decision.repair_id, why="its repair no longer runs")
             return
         if granted:
-            self._book(decision.repair_id, decision.node, "granted")
+            self._book(decision.repair_id, decision.node, "granted", at=decision.since)
 
     async def _recheck(self, decisions: Sequence[Decision]) -> None:
         """Read the present health of asks that were held back, before any of them is granted."""
@@ -232,35 +257,46 @@ class PoolBudget:
                 PermitActivities.record_permits, chunk, **local("record_permits")
             )
 
-    def _book(self, repair_id: str, node: str, event: str, *, detail: str = "") -> None:
-        row = PermitEvent(self.inp.pool, repair_id, node, event, workflow.now(), detail=detail)
-        self.events.append(row)
+    def _book(
+        self, key: str, node: str, event: str, *, detail: str = "", at: datetime | None = None
+    ) -> None:
+        """Record one line under the id of its repair, or of a person's order."""
+        moment = at or workflow.now()
+        self.events.append(PermitEvent(self.inp.pool, key, node, event, moment, detail=detail))
 
     def _take(self, message: Message) -> None:
         self.inbox.append(message)
         self.dirty = True
 
-    def _release(self, repair_id: str, *, why: str, closed_at: datetime | None = None) -> None:
-        now = workflow.now()
-        self._take(lambda book: book.release(repair_id, at=now, why=why, closed_at=closed_at))
+    def _release(
+        self,
+        repair_id: str,
+        *,
+        why: str,
+        closed_at: datetime | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        moment = at or workflow.now()
+        self._take(lambda book: book.release(repair_id, at=moment, why=why, closed_at=closed_at))
 
     def _change(self, event: str, state: BudgetState, *, detail: str) -> BudgetView:
         """Book a person's order at once, under its id: asked again, it is the same order."""
-        self.state = budget.ordered(state, _order())
+        self.state = budget.ordered(state, order_id())
         self.dirty = True
-        self._book("", "", event, detail=detail)
+        self._book(order_id(), "", event, detail=detail)
         return self._view()
 
     def _is_known(self) -> bool:
-        return _order() in self.state.orders
+        return order_id() in self.state.orders
 
     # --- messages -------------------------------------------------------------------------------
 
     @workflow.signal(name="ask_permit")
     def ask_permit(self, message: PermitAsk) -> None:
         """A repair asks; asked again after a grant, it is told again."""
-        request = Ask(asked_at=workflow.now(), **vars(message))
-        self._take(lambda book: book.ask(request))
+        fields = {k: v for k, v in vars(message).items() if k != "at"}
+        request, at = Ask(asked_at=workflow.now(), **fields), message.at or workflow.now()
+        self._take(lambda book: book.ask(request, at=at))
 
     @workflow.signal(name="adopt_permit")
     def adopt_permit(self, message: PermitAdopted) -> None:
@@ -281,7 +317,7 @@ class PoolBudget:
     def release_permit(self, message: PermitReleased) -> None:
         """A repair gives its permit or its place back."""
         closed_at = workflow.now() if message.closed else None
-        self._release(message.repair_id, why="given back", closed_at=closed_at)
+        self._release(message.repair_id, why="given back", closed_at=closed_at, at=message.at)
 
     @workflow.signal(name="ask_withhold")
     def ask_withhold(self, message: WithholdAsk) -> None:
@@ -317,8 +353,8 @@ class PoolBudget:
     @grant.validator
     def _check_grant(self, message: BudgetGrant) -> None:
         if not 0 < message.count <= LARGEST_GRANT:
-            _refuse(f"lend between 1 and {LARGEST_GRANT} closures")
-        _named(message.by, message.reason)
+            refuse(f"lend between 1 and {LARGEST_GRANT} closures")
+        named(message.by, message.reason)
 
     @workflow.update(name="freeze")
     def freeze(self, message: BudgetSwitch) -> BudgetView:
@@ -332,8 +368,8 @@ class PoolBudget:
     @freeze.validator
     def _check_freeze(self, message: BudgetSwitch) -> None:
         if self.state.frozen_by and not self._is_known():
-            _refuse(f"{self.inp.pool} is already frozen by {self.state.frozen_by}")
-        _named(message.by, message.reason)
+            refuse(f"{self.inp.pool} is already frozen by {self.state.frozen_by}")
+        named(message.by, message.reason)
 
     @workflow.update(name="unfreeze")
     def unfreeze(self, message: BudgetSwitch) -> BudgetView:
@@ -347,8 +383,8 @@ class PoolBudget:
     @unfreeze.validator
     def _check_unfreeze(self, message: BudgetSwitch) -> None:
         if not self.state.frozen_by and not self._is_known():
-            _refuse(f"{self.inp.pool} is not frozen")
-        _named(message.by, message.reason)
+            refuse(f"{self.inp.pool} is not frozen")
+        named(message.by, message.reason)
 
     @workflow.query(name="status")
     def status(self) -> BudgetView:
@@ -356,38 +392,4 @@ class PoolBudget:
         return self._view()
 
     def _view(self) -> BudgetView:
-        s, policy = self._read_inbox().state(), self.inp.policy
-        return BudgetView(
-            pool=s.pool,
-            nodes_on_record=s.nodes_on_record,
-            allowed=policy.allowed(s.nodes_on_record),
-            window_s=policy.window_s,
-            spent=len(s.spent),
-            extra=s.extra,
-            out=s.out(),
-            withheld=tuple(w.node for w in s.withheld if w.placed),
-            cap=policy.closures(s.nodes_on_record),
-            queue=tuple(a.node for a in s.queue),
-            frozen_by=s.frozen_by,
-            storm_until=s.storm_until,
-            refused=s.refused,
-            granted=s.granted,
-        )
-
-
-def _order() -> str:
-    """The id of the update being handled."""
-    info = workflow.current_update_info()
-    return info.id if info else ""
-
-
-def _named(by: str, reason: str) -> None:
-    if not by.strip():
-        _refuse("give your name (--by)")
-    if not reason.strip():
-        _refuse("give a reason (--reason)")
-
-
-def _refuse(sentence: str) -> None:
-    """Reject an update. Raises: ApplicationError: of type `Refused`, always."""
-    raise ApplicationError(sentence, type="Refused", non_retryable=True)
+        return view_of(self._read_inbox().state(), self.inp.policy)

@@ -10,7 +10,6 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from activities.out_of_band import OutOfBandActivities
     from activities.people import PeopleActivities
     from activities.records import RecordActivities
     from sickbay.contracts import names
@@ -238,22 +237,7 @@ class RepairContext:
             ended_at=workflow.now(),
         )
         self.set(steps=(*s.steps, view), waiting_for="")
-        failed = stage is Stage.PROVE and done.outcome is StageOutcome.FAILED
-        await self._settle_firmware(failed=failed, why=done.detail)
         await self.record(self._step(view, stage, done))
-
-    async def _settle_firmware(self, *, failed: bool, why: str) -> None:
-        """Tell a rollout what a reflash of this repair came to, once it is known."""
-        s = self.state
-        if not s.reflashed or (s.ending is None and not failed):
-            return
-        self.set(reflashed=False)
-        proven = False if failed else (True if s.ending is Ending.RETURNED else None)
-        await workflow.execute_local_activity_method(
-            OutOfBandActivities.settle_firmware,
-            args=[s.node.id, proven, why or str(s.ending)],
-            **local("settle_firmware"),
-        )
 
     def _step(self, view: StepView, stage: Stage, done: Done) -> StepRecord:
         s = self.state
@@ -290,7 +274,6 @@ class RepairContext:
             ended_at=now,
             detail=detail,
         )
-        await self._settle_firmware(failed=False, why=detail)
         await self.record(step)
 
     async def record(self, step: StepRecord | None = None) -> None:

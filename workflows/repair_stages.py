@@ -126,6 +126,7 @@ class RepairStages:
                 "node_class": s.node.node_class,
                 "reason": s.reason,
             },
+            at=workflow.now(),
         )
         await workflow.execute_local_activity_method(
             PermitActivities.ask_permit, args=[s.node.pool, ask], **local("ask_permit")
@@ -151,7 +152,10 @@ class RepairStages:
         s = self.c.state
         await workflow.execute_local_activity_method(
             PermitActivities.release_permit,
-            args=[s.node.pool, PermitReleased(s.repair_id, closed=s.gate_closed)],
+            args=[
+                s.node.pool,
+                PermitReleased(s.repair_id, closed=s.gate_closed, at=workflow.now()),
+            ],
             **local("release_permit"),
         )
         self.c.set(permit=False)

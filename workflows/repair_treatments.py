@@ -69,8 +69,6 @@ class RepairTreatments:
     async def reflash(self) -> Done:
         """Flash what the allow-list wants and the node lacks, canary first."""
         done = await self._treat(Treatment.REFLASH, self._part())
-        if done.outcome is not StageOutcome.OBSERVED:
-            self.c.set(reflashed=True)
         wanted = self.c.state.progress.first_treatment is Treatment.REFLASH
         if wanted and done.outcome is StageOutcome.FAILED:
             # Wrong firmware that may not be flashed is no broken part: a person decides.

@@ -4,13 +4,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sickbay.domain.budget_rows import BudgetRows
-from sickbay.domain.budget_state import BudgetPolicy, BudgetState
+from sickbay.domain.budget_state import BudgetPolicy, BudgetState, Decision
 from sickbay.domain.node import Severity
 
 
 @dataclass(frozen=True)
 class PermitAsk:
-    """A repair asks to close a gate under a permit. Idempotent on `repair_id`."""
+    """A repair asks to close a gate under a permit. Idempotent on `repair_id`.
+
+    `at` is when it asked: part of the record's identity, so that it is recorded once.
+    """
 
     repair_id: str
     workflow_id: str
@@ -20,6 +23,7 @@ class PermitAsk:
     hard: bool
     reason: str
     factors: dict[str, str]
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,12 @@ class PermitReleased:
     """The repair no longer needs its permit or its place in the queue.
 
     `closed`: a gate was, or may have been, closed under it, so the closure stays in the window.
+    `at` is when it was given back, as for an ask.
     """
 
     repair_id: str
     closed: bool = False
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -123,10 +129,23 @@ class BudgetView:
 
 
 @dataclass(frozen=True)
+class PermitEvent:
+    """One row of the permit history."""
+
+    pool: str
+    repair_id: str
+    node: str
+    event: str
+    at: datetime
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class BudgetInput:
     """Argument of `PoolBudget`. `rows` is the state of the run before, on continue-as-new.
 
-    `carried` is the same as earlier releases wrote it.
+    `carried` is the same as earlier releases wrote it. `pending` and `events` are what that run
+    had decided and not yet done or recorded.
     """
 
     pool: str
@@ -135,6 +154,8 @@ class BudgetInput:
     reconcile_s: float = 3600.0
     carried: BudgetState | None = None
     rows: BudgetRows | None = None
+    pending: tuple[Decision, ...] = ()
+    events: tuple[PermitEvent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,18 +177,6 @@ class BudgetPage:
     text: str
     failing: int = 0
     carriers: dict[str, dict[str, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PermitEvent:
-    """One row of the permit history."""
-
-    pool: str
-    repair_id: str
-    node: str
-    event: str
-    at: datetime
-    detail: str = ""
 
 
 @dataclass(frozen=True)

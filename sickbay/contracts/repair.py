@@ -211,7 +211,6 @@ class RepairState:
     tickets: tuple[str, ...] = ()
     steps: tuple[StepView, ...] = ()
     paused_by: str | None = None
-    reflashed: bool = False
     ending: Ending | None = None
     ended_by: str = ""
     run: str = ""

@@ -74,11 +74,12 @@ class Book:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def ask(self, request: Ask) -> None:
+    def ask(self, request: Ask, *, at: datetime | None = None) -> None:
         """Book an ask; asked again it is the same ask, and after a grant it is told again."""
         permit = self.permits.get(request.repair_id)
         if permit is not None:
-            self.decisions.append(tell(request.repair_id, request.workflow_id, request.node))
+            told = replace(permit, workflow_id=request.workflow_id)
+            self.decisions.append(tell(told))
             return
         old = self.queue.get(request.repair_id)
         if old is not None:
@@ -90,7 +91,7 @@ class Book:
         self.weight().add_ask(request)
         self.queue[request.repair_id] = request
         self.asked_at.append(request.asked_at)
-        self._note(request.asked_at, "asked", request, request.reason)
+        self._note(at or request.asked_at, "asked", request, request.reason)
 
     def release(
         self, repair_id: str, *, at: datetime, why: str = "", closed_at: datetime | None = None
@@ -184,7 +185,7 @@ class Book:
         if not extra:
             self.spent.append(Spent(ask.repair_id, granted_at=now))
         self.kept = replace(self.kept, extra=self.kept.extra - extra, granted=self.kept.granted + 1)
-        self.decisions.append(tell(ask.repair_id, ask.workflow_id, ask.node))
+        self.decisions.append(tell(permit))
 
     def put(self, row: Withheld) -> None:
         """Write one withheld row."""
@@ -288,6 +289,12 @@ def worst_first(request: Ask) -> tuple[bool, int, datetime, str]:
     return (not request.hard, -request.severity.rank, request.asked_at, request.repair_id)
 
 
-def tell(repair_id: str, workflow_id: str, node: str) -> Decision:
-    """The decision to tell a repair that its permit is granted."""
-    return Decision(DecisionKind.GRANT, node=node, repair_id=repair_id, workflow_id=workflow_id)
+def tell(permit: Permit) -> Decision:
+    """The decision to tell a repair of its permit, with when it was granted."""
+    return Decision(
+        DecisionKind.GRANT,
+        node=permit.node,
+        repair_id=permit.repair_id,
+        workflow_id=permit.workflow_id,
+        since=permit.granted_at,
+    )

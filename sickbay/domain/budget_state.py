@@ -176,7 +176,8 @@ class Decision:
     """One act the budget workflow carries out.
 
     A page carries how many nodes it is about (`failing`) and, per factor and value, how many of
-    them have it (`carriers`); a recheck carries since when health must have been seen (`since`).
+    them have it (`carriers`). `since`: when a permit was granted, or after which moment health has
+    to have been seen well.
     """
 
     kind: DecisionKind

@@ -32,6 +32,7 @@ class PermitRow:
     node: str
     event: str
     detail: str
+    at: datetime
 
 
 @dataclass
@@ -49,6 +50,7 @@ class MemoryRecords:
     permits: list[PermitRow] = field(default_factory=list)
     tickets: dict[str, tuple[TicketDraft, list[str], bool]] = field(default_factory=dict)
     pages: dict[str, PageDraft] = field(default_factory=dict)
+    _permit_keys: set[tuple[str, str, str, datetime]] = field(default_factory=set)
 
     async def nodes(self, *, pool: str | None = None) -> tuple[Node, ...]:
         """The nodes of one pool, or of the fleet."""
@@ -166,8 +168,11 @@ class MemoryRecords:
     async def save_permit(
         self, pool: str, *, repair_id: str, node: str, event: str, at: datetime, detail: str
     ) -> None:
-        """Record a permit event."""
-        self.permits.append(PermitRow(pool, repair_id, node, event, detail))
+        """Record a permit event once."""
+        key = (pool, repair_id, event, at)
+        if key not in self._permit_keys:
+            self._permit_keys.add(key)
+            self.permits.append(PermitRow(pool, repair_id, node, event, detail, at))
 
     async def save_ticket(self, draft: TicketDraft, *, at: datetime) -> str:
         """The ticket of this key, reopened when it was closed, or a new one."""

@@ -53,12 +53,19 @@ class PoolOfTwelve(RuleBasedStateMachine):
 
     def decide(self):
         self.state, decisions = budget.decide(self.state, policy=self.policy, now=self.now)
+        asked = [d.repair_id for d in decisions if d.kind is DecisionKind.RECHECK]
         for one in decisions:
             if one.kind is DecisionKind.GRANT:
                 self.granted.append(one.repair_id)
                 assert not self.state.frozen_by
             if one.kind is DecisionKind.PAGE:
                 self.pages.append(self.now)
+        if asked:
+            # Every third node is found well again: it leaves the queue, and is told so.
+            well = {r for r in asked if int(r[1:].split(".")[0]) % 3 == 0}
+            self.state, told = budget.rechecked(self.state, asked, recovered=well, now=self.now)
+            assert {d.repair_id for d in told if d.kind is DecisionKind.REFUSE} == well
+            self.decide()
 
     @rule(number=NODES, hard=st.booleans(), severity=SEVERITIES, again=st.booleans())
     def ask(self, number, hard, severity, again):
@@ -75,7 +82,7 @@ class PoolOfTwelve(RuleBasedStateMachine):
             group=f"g{number // 3}",
             severity=severity,
             hard=hard,
-            reason="r",
+            reason="min:memory" if number % 2 else "r",
             asked_at=self.now,
         )
         ended = request.repair_id in self.granted and request.repair_id not in {

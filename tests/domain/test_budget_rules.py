@@ -210,6 +210,10 @@ def test_in_a_storm_hard_fails_proceed_and_soft_ones_wait_until_it_is_quiet():
     state, decisions = turn(state, 12, policy=policy)
     assert granted(decisions) == []
     assert granted(turn(state, 29, policy=policy)[1]) == []
+    state, decisions = turn(state, 45, policy=policy)
+    assert len(of_kind(decisions, DecisionKind.RECHECK)) == 6
+    asked = [d.repair_id for d in decisions if d.kind is DecisionKind.RECHECK]
+    state, _ = budget.rechecked(state, asked, recovered=(), now=at(45))
     assert len(granted(turn(state, 45, policy=policy)[1])) == 1
 
 

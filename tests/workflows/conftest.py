@@ -321,19 +321,26 @@ def start(temporal_env: WorkflowEnvironment):
     return begin
 
 
-@pytest_asyncio.fixture
-async def start_small(temporal_cli: Path):
-    """As `start`, on a server that suggests continue-as-new after very short histories."""
+@contextlib.asynccontextmanager
+async def small_server(cli: Path, *, events: int) -> AsyncIterator[WorkflowEnvironment]:
+    """A server on the wall clock that suggests continue-as-new after so many events."""
     extra = ["--log-level", "error"]
-    for key in (*DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew=25"):
+    for key in (*DYNAMIC_CONFIG, f"limit.historyCount.suggestContinueAsNew={events}"):
         extra += ["--dynamic-config-value", key]
     env = await WorkflowEnvironment.start_local(
-        dev_server_existing_path=str(temporal_cli),
+        dev_server_existing_path=str(cli),
         dev_server_extra_args=extra,
         data_converter=pydantic_data_converter,
         search_attributes=[SearchAttributeKey.for_keyword(n) for n in names.SEARCH_ATTRIBUTES],
     )
     try:
-        yield lambda **options: running(env, **options)
+        yield env
     finally:
         await env.shutdown()
+
+
+@pytest_asyncio.fixture
+async def start_small(temporal_cli: Path):
+    """As `start`, on a server that suggests continue-as-new after very short histories."""
+    async with small_server(temporal_cli, events=25) as env:
+        yield lambda **options: running(env, **options)
