@@ -48,7 +48,12 @@ def _dcgm_health(text: str, *, exit_code: int | None, expect: Expectation) -> Re
 
 
 def _nvidia_smi(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
-    return nvidia_smi.read(text, exit_code=exit_code, links_per_gpu=expect.nvlink_links_per_gpu)
+    return nvidia_smi.read(
+        text,
+        exit_code=exit_code,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+        gpus=expect.gpu_count,
+    )
 
 
 def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
