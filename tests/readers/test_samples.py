@@ -37,7 +37,10 @@ def same_part(printed, wanted):
     if printed is None or wanted is None:
         return printed == wanted
     mine, theirs = printed.lower(), wanted.lower()
-    return mine == theirs or (bus_id(theirs) is not None and bus_id(mine) == bus_id(theirs))
+    if bus_id(theirs) is not None:
+        return bus_id(mine) == bus_id(theirs)
+    # The beginning of a UUID names it.
+    return mine == theirs or (len(theirs) >= 8 and theirs in mine)
 
 
 def matches(finding, wanted):
