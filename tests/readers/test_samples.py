@@ -85,8 +85,9 @@ def forbidden(reading, case):
 
 @pytest.mark.skipif(not CASES, reason=f"{NAME} names no folder with an expected.jsonl")
 @pytest.mark.parametrize("case", READABLE, ids=[case["file"] for case in READABLE])
-def test_a_real_output_is_read_rightly(case):
+def test_a_real_output_is_read_rightly(case, documented_reason):
     _, reading = reading_of(case)
+    assert [f.reason for f in reading.findings if not documented_reason(f.reason)] == []
     assert reading.verdict in case["verdict_any_of"]
     if reading.verdict == "fail" and case["category_any_of"]:
         assert reading.category in case["category_any_of"]
