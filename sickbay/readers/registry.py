@@ -4,12 +4,19 @@ The order of the rows is the order of recognition: what is sure comes before wha
 output that nobody recognises is `other`, and says nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sickbay.domain.reading import Reading, Verdict
-from sickbay.readers import dcgm_diag, dcgm_health, kernel_log, nvidia_smi
+from sickbay.readers import (
+    dcgm_diag,
+    dcgm_exporter,
+    dcgm_health,
+    dcgm_nvlink,
+    kernel_log,
+    nvidia_smi,
+)
 from sickbay.readers.conclusion import conclude, first_line, tool_finding
 from sickbay.readers.expectation import NOTHING_EXPECTED, Expectation
 
@@ -29,17 +36,34 @@ class Read(Protocol):
         ...
 
 
+class ReadLines(Protocol):
+    """A reader of output of any size, line by line in constant memory."""
+
+    def __call__(self, raw: Iterable[str], *, exit_code: int | None) -> Reading:
+        """What the lines (with their ends) mean."""
+        ...
+
+
 @dataclass(frozen=True)
 class Tool:
-    """One tool: its name on the command line, its reader, and how its output is recognised."""
+    """One tool: its name on the command line, its reader, and how its output is recognised.
+
+    `read_lines` is there for tools whose output may be of any size.
+    """
 
     name: str
     read: Read
     recognises: Callable[[str], bool]
+    read_lines: ReadLines | None = None
 
 
 def _dcgm_diag(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
-    return dcgm_diag.read(text, exit_code=exit_code, gpus=expect.gpu_count)
+    return dcgm_diag.read(
+        text,
+        exit_code=exit_code,
+        gpus=expect.gpu_count,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+    )
 
 
 def _dcgm_health(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
@@ -47,8 +71,27 @@ def _dcgm_health(text: str, *, exit_code: int | None, expect: Expectation) -> Re
     return dcgm_health.read(text, exit_code=exit_code)
 
 
+def _dcgm_nvlink(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
+    return dcgm_nvlink.read(
+        text,
+        exit_code=exit_code,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+        gpus=expect.gpu_count,
+    )
+
+
+def _dcgm_exporter(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
+    del expect
+    return dcgm_exporter.read(text, exit_code=exit_code)
+
+
 def _nvidia_smi(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
-    return nvidia_smi.read(text, exit_code=exit_code, links_per_gpu=expect.nvlink_links_per_gpu)
+    return nvidia_smi.read(
+        text,
+        exit_code=exit_code,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+        gpus=expect.gpu_count,
+    )
 
 
 def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
@@ -57,10 +100,12 @@ def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Rea
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
     Tool("dcgmi-health", _dcgm_health, dcgm_health.recognises),
+    Tool("dcgmi-nvlink", _dcgm_nvlink, dcgm_nvlink.recognises),
+    Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
+    Tool("dcgm-exporter", _dcgm_exporter, dcgm_exporter.recognises),
     Tool("nvidia-smi", _nvidia_smi, nvidia_smi.recognises),
-    Tool("kernel-log", _kernel_log, kernel_log.recognises),
+    Tool("kernel-log", _kernel_log, kernel_log.recognises, kernel_log.read_lines),
 )
 """Every tool that can be read; a kernel log comes last, for any line may stand in one."""
 
@@ -98,6 +143,32 @@ def read(
         return conclude(OTHER, text, [unknown], passed=None)
     reading = _BY_NAME[name].read(text, exit_code=exit_code, expect=expect)
     return reading if _is_ended(text) else _not_a_pass(reading)
+
+
+def streams(tool: str) -> bool:
+    """Whether a tool's output is read line by line."""
+    return tool in _BY_NAME and _BY_NAME[tool].read_lines is not None
+
+
+def read_lines(tool: str, raw: Iterable[str], *, exit_code: int | None) -> Reading:
+    """As `read`, for a tool that `streams`.
+
+    Raises:
+        KeyError: the tool does not stream.
+    """
+    reader = _BY_NAME[tool].read_lines
+    if reader is None:
+        raise KeyError(tool)
+    ended = True
+
+    def watched() -> Iterator[str]:
+        nonlocal ended
+        for line in raw:
+            ended = line.endswith("\n")
+            yield line
+
+    reading = reader(watched(), exit_code=exit_code)
+    return reading if ended else _not_a_pass(reading)
 
 
 def _is_ended(text: str) -> bool:
