@@ -18,7 +18,7 @@ OTHER = "other"
 
 _HEAD_CHARS = 256 * 1024
 # What opens a whole document, and what ends it: it needs no line end to be whole.
-_DOCUMENTS = {"{": "}", "[": "]", "<": ">"}
+_DOCUMENTS = {"{": "}", "<": ">"}
 
 
 class Read(Protocol):
@@ -48,7 +48,12 @@ def _dcgm_health(text: str, *, exit_code: int | None, expect: Expectation) -> Re
 
 
 def _nvidia_smi(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
-    return nvidia_smi.read(text, exit_code=exit_code, links_per_gpu=expect.nvlink_links_per_gpu)
+    return nvidia_smi.read(
+        text,
+        exit_code=exit_code,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+        gpus=expect.gpu_count,
+    )
 
 
 def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
