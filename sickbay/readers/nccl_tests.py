@@ -35,7 +35,7 @@ _MOVED_GBPS = 1.0
 _WHOLE_RANKS = 0.2
 
 
-def is_nccl_tests(text: str) -> bool:
+def recognises(text: str) -> bool:
     """Whether a text looks like an output of nccl-tests or of a launcher that failed on it."""
     return bool(_SIGN.search(text))
 

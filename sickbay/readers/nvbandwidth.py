@@ -30,7 +30,7 @@ _CLOSES_WITH_A_NOTE = (0, 6)
 _GBPS = "GB/s"
 
 
-def is_nvbandwidth(text: str) -> bool:
+def recognises(text: str) -> bool:
     """Whether a text looks like an output of nvbandwidth."""
     return bool(_SIGN.search(text))
 

@@ -9,7 +9,24 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sickbay.domain.reading import Reading, Verdict
-from sickbay.readers import dcgm_diag, dcgm_health, kernel_log, nvidia_smi
+from sickbay.readers import (
+    class_reads,
+    dcgm_diag,
+    dcgm_health,
+    fio,
+    firmware,
+    gpu_burn,
+    ibstat,
+    infiniband,
+    ipmi_sel,
+    kernel_log,
+    nccl_tests,
+    nvbandwidth,
+    nvidia_smi,
+    perftest,
+    redfish,
+    superbench,
+)
 from sickbay.readers.conclusion import conclude, first_line, tool_finding
 from sickbay.readers.expectation import NOTHING_EXPECTED, Expectation
 
@@ -64,6 +81,17 @@ def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Rea
 TOOLS: tuple[Tool, ...] = (
     Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
     Tool("dcgmi-health", _dcgm_health, dcgm_health.recognises),
+    Tool("nvbandwidth", class_reads.read_nvbandwidth, nvbandwidth.recognises),
+    Tool("nccl-tests", class_reads.read_nccl_tests, nccl_tests.recognises),
+    Tool("gpu-burn", class_reads.read_gpu_burn, gpu_burn.recognises),
+    Tool("fio", class_reads.read_fio, fio.recognises),
+    Tool("firmware", class_reads.read_firmware, firmware.recognises),
+    Tool("redfish", class_reads.read_redfish, redfish.recognises),
+    Tool("ibstat", class_reads.read_ibstat, ibstat.recognises),
+    Tool("infiniband", class_reads.read_infiniband, infiniband.recognises),
+    Tool("perftest", class_reads.read_perftest, perftest.recognises),
+    Tool("ipmi-sel", class_reads.read_ipmi_sel, ipmi_sel.recognises),
+    Tool("superbench", class_reads.read_superbench, superbench.recognises),
     Tool("nvidia-smi", _nvidia_smi, nvidia_smi.recognises),
     Tool("kernel-log", _kernel_log, kernel_log.recognises),
 )
