@@ -5,7 +5,7 @@ changes no verdict. Sentences are matched from their beginning, so that a quoted
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sickbay.domain.node import Category, Severity, Treatment
 from sickbay.domain.reading import Finding, FindingKind
@@ -157,7 +157,10 @@ class HostLog:
             follows = (echo and row.reason.startswith("pcie_")) or (
                 whole and row.category is _STORAGE and _is_built(one.part)
             )
-            (found if row.decides and not follows else remarks).append(one)
+            if follows:
+                remarks.append(replace(one, severity=_INFO, treatment=None))
+            else:
+                (found if row.decides else remarks).append(one)
         return found, remarks
 
     @property

@@ -12,7 +12,9 @@ from sickbay.domain.reading import Reading, Verdict
 from sickbay.readers import (
     class_reads,
     dcgm_diag,
+    dcgm_exporter,
     dcgm_health,
+    dcgm_nvlink,
     fio,
     firmware,
     gpu_burn,
@@ -56,12 +58,31 @@ class Tool:
 
 
 def _dcgm_diag(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
-    return dcgm_diag.read(text, exit_code=exit_code, gpus=expect.gpu_count)
+    return dcgm_diag.read(
+        text,
+        exit_code=exit_code,
+        gpus=expect.gpu_count,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+    )
 
 
 def _dcgm_health(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
     del expect
     return dcgm_health.read(text, exit_code=exit_code)
+
+
+def _dcgm_nvlink(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
+    return dcgm_nvlink.read(
+        text,
+        exit_code=exit_code,
+        links_per_gpu=expect.nvlink_links_per_gpu,
+        gpus=expect.gpu_count,
+    )
+
+
+def _dcgm_exporter(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
+    del expect
+    return dcgm_exporter.read(text, exit_code=exit_code)
 
 
 def _nvidia_smi(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
@@ -79,8 +100,10 @@ def _kernel_log(text: str, *, exit_code: int | None, expect: Expectation) -> Rea
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
     Tool("dcgmi-health", _dcgm_health, dcgm_health.recognises),
+    Tool("dcgmi-nvlink", _dcgm_nvlink, dcgm_nvlink.recognises),
+    Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
+    Tool("dcgm-exporter", _dcgm_exporter, dcgm_exporter.recognises),
     Tool("nvbandwidth", class_reads.read_nvbandwidth, nvbandwidth.recognises),
     Tool("nccl-tests", class_reads.read_nccl_tests, nccl_tests.recognises),
     Tool("gpu-burn", class_reads.read_gpu_burn, gpu_burn.recognises),

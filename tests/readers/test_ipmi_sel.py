@@ -30,7 +30,7 @@ def reasons(reading):
     [
         ("Critical Interrupt #0x90", "Bus Fatal Error", "bus_fatal_error", Category.HOST),
         ("Critical Interrupt PCIe", "PCI SERR", "bus_fatal_error", Category.HOST),
-        ("Memory #0x02", "Uncorrectable ECC (@DIMM4B(CPU1))", "host_memory_uncorrectable",
+        ("Memory #0x02", "Uncorrectable ECC (@DIMM4B(CPU1))", "memory_uncorrected",
          Category.HOST),
         ("Processor CPU0", "IERR", "processor_error", Category.HOST),
         ("Processor CPU0", "Thermal Trip", "thermal_trip", Category.THERMAL),
@@ -61,7 +61,7 @@ def test_an_event_that_was_deasserted_is_over():
     ("sensor", "event", "reason"),
     [
         ("Voltage #0x4d", "Upper Non-critical going high", "sensor_non_critical"),
-        ("Memory DIMM", "Correctable ECC", "host_memory_correctable"),
+        ("Memory DIMM", "Correctable ECC", "memory_corrected"),
         ("Power Supply", "Predictive failure", "predictive_failure"),
         ("Something new", "Flux went bad", "sel_event_unknown"),
     ],
