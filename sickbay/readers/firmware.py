@@ -36,11 +36,12 @@ _RESTART = re.compile(
     re.IGNORECASE,
 )
 _SIGN = re.compile(
-    r"^Device #\d+:|^Querying Mellanox|\"Error Code\"\s*:|^Error Code:\s*\d|^AP Name\s+Sys Version"
-    r"|^Status for Job Id|^FW update started|['\"]action_\w+['\"]",
+    r"^Device #\d+:|^Querying Mellanox|\"(?:Error Code|Firmware Devices)\"\s*:|^Error Code:\s*\d"
+    r"|^AP Name\s+Sys Version|^Status for Job Id|^FW update started|['\"]action_\w+['\"]",
     re.MULTILINE,
 )
 _ABSENT = {"n/a", "", "-"}
+_OURS = {"Output", "Error Code", "Firmware Devices"}
 
 
 def recognises(text: str) -> bool:
@@ -56,7 +57,7 @@ def read(text: str, *, exit_code: int | None) -> Reading:
         exit_code: the exit status, None when it is not known.
     """
     documents, truncated = json_documents(text)
-    ours = [d for d in documents if "Output" in d or "Error Code" in d]
+    ours = [d for d in documents if _OURS & d.keys()]
     findings: list[Finding] = []
     good: list[str] = []
     if truncated:
@@ -65,6 +66,9 @@ def read(text: str, *, exit_code: int | None) -> Reading:
         _of_document(document, findings, good)
     if not ours and not truncated:
         _of_text(text, findings, good)
+        tasks = [d for d in documents if redfish.is_task(d)]
+        if tasks and not findings and not good:
+            _of_entry(tasks[-1], findings, good)
     if not findings and not good:
         findings.append(tool_finding("did_not_run", first_line(text)))
     if exit_code not in {0, None} and not any(f.kind is not FindingKind.TOOL for f in findings):
@@ -83,22 +87,30 @@ def read(text: str, *, exit_code: int | None) -> Reading:
 def _of_document(document: Mapping[str, Any], findings: list[Finding], good: list[str]) -> None:
     errors = document.get("Error")
     said = [str(e)[:200] for e in errors] if isinstance(errors, list) else []
-    if said or document.get("Error Code") not in {0, None, "0"}:
+    if said or str(document.get("Error Code", 0)) != "0":
         detail = f"error code {document.get('Error Code')}: {' '.join(said)}"
         findings.append(tool_finding("firmware_tool_error", detail))
-    output = document.get("Output")
+    output = document.get("Output", document)
     for entry in output if isinstance(output, list) else [output]:
-        if not isinstance(entry, Mapping):
-            continue
-        devices = entry.get("Firmware Devices")
-        if isinstance(devices, list):
-            rows = [_device_row(d) for d in devices if isinstance(d, Mapping)]
-            _of_rows(rows, findings, good)
-            continue
-        told = redfish.of_document(entry)
-        findings += told
-        if redfish.is_task(entry) and not any(f.severity is not Severity.INFO for f in told):
-            good.append("the task ended well; the version in use must be read back")
+        if isinstance(entry, Mapping):
+            _of_entry(entry, findings, good)
+
+
+def _of_entry(entry: Mapping[str, Any], findings: list[Finding], good: list[str]) -> None:
+    """One target: its parts with their versions, its task, or what was answered to a request."""
+    connection = str(entry.get("Connection Status", "Successful"))
+    if connection.lower() != "successful":
+        findings.append(tool_finding("bmc_unreachable", connection))
+    devices = entry.get("Firmware Devices")
+    if isinstance(devices, list):
+        _of_rows([_device_row(d) for d in devices if isinstance(d, Mapping)], findings, good)
+        return
+    if _OURS & entry.keys():
+        return
+    told = redfish.of_document(entry)
+    findings += told
+    if redfish.is_task(entry) and not any(f.severity is not Severity.INFO for f in told):
+        good.append("the task ended well; the version in use must be read back")
 
 
 def _device_row(device: Mapping[str, Any]) -> tuple[str, str, str, str]:

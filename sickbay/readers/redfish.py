@@ -33,13 +33,14 @@ _SIGN = re.compile(
     r"\"@odata\.(?:id|type|context)\"|\"TaskState\"\s*:|\"@Message\.ExtendedInfo\"|^HTTP/\d",
     re.MULTILINE,
 )
+_NVFWUPD = re.compile(r"\"(?:Error Code|Firmware Devices)\"\s*:|^FW update started", re.MULTILINE)
 _HTTP_ACCEPTED, _HTTP_GONE = 202, {404, 410}
 _HTTP_DENIED, _HTTP_ERRORS = {401, 403}, 400
 
 
 def recognises(text: str) -> bool:
     """Whether a text looks like an answer of Redfish."""
-    return bool(_SIGN.search(text)) and '"Error Code"' not in text
+    return bool(_SIGN.search(text)) and not _NVFWUPD.search(text)
 
 
 def read(text: str, *, exit_code: int | None) -> Reading:

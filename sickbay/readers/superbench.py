@@ -16,7 +16,10 @@ from sickbay.readers.documents import json_documents
 TOOL = "superbench"
 _PAIR = re.compile(r"^\s*([A-Za-z][\w/:\-]{2,150})[\s:]\s*(-?[\w.+]{1,40})\s*$")
 _COPY = re.compile(r"(?:cpu|gpu\w*)_(?:to|and)_(?:cpu|gpu\w*?)(?:_(?:read|write))?_by_(?:sm|dma)")
-_SIGN = re.compile(rf"^\s*{_COPY.pattern}\w* \S+\s*$|\"return_code\"\s*:", re.MULTILINE)
+_STREAM = re.compile(r"^(STREAM_[A-Z]+_\w{1,100})\s+(\S{1,40})\s+(\S{1,40})\s*$")
+_SIGN = re.compile(
+    rf"^\s*{_COPY.pattern}\w* \S+\s*$|^STREAM_[A-Z]+_\w+\s+\d|\"return_code\"\s*:", re.MULTILINE
+)
 _FAILED = re.compile(r"^.*(?:\berror\b|\bfailed\b|Traceback|cuda\w*Error).*$",
                      re.IGNORECASE | re.MULTILINE)  # fmt: skip
 _NOT_METRICS = {"node", "return_code", "raw_data", "name", "type", "run_count", "start_time",
@@ -66,13 +69,13 @@ def read(text: str, *, exit_code: int | None, floors: Mapping[str, float] | None
 
 def _of_text(text: str, measured: dict[str, float]) -> Iterator[Finding]:
     for line in text.splitlines():
-        pair = _PAIR.match(line)
+        pair = _PAIR.match(line) or _STREAM.match(line)
         if pair is None:
             continue
         value = finite(pair[2])
         if value is not None:
             measured[pair[1]] = value
-        elif _COPY.match(pair[1]):
+        elif _COPY.match(pair[1]) or _STREAM.match(line):
             yield tool_finding("not_measured", line)
     failed = _FAILED.search(text)
     if failed:
@@ -106,7 +109,7 @@ def _numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _unit(name: str) -> str:
     """The unit, where the kind of benchmark fixes it; the output itself never says."""
-    return "GB/s" if _COPY.search(name) else ""
+    return "GB/s" if _COPY.search(name) or name.startswith("STREAM_") else ""
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -81,6 +81,20 @@ def test_only_a_part_the_package_holds_can_be_behind():
     }
 
 
+def test_a_document_of_one_target_stands_by_itself():
+    target = {"Connection Status": "Successful", "System Model": "DGXH100"}
+    rows = [device("HGX_FW_BMC_0", "24.2", "24.2", "Yes")]
+    assert read(json.dumps(target | {"Firmware Devices": rows})).verdict is Verdict.PASS
+    failed = target | {"Connection Status": "Failed", "Firmware Devices": rows}
+    assert reasons(read(json.dumps(failed))) == {(None, "bmc_unreachable")}
+
+
+def test_a_task_that_was_just_started_is_running():
+    started = json.dumps({"Id": "HGX_9", "TaskState": "Running", "TaskStatus": "OK"})
+    reading = read(started + "\nFW update started, Task Id: HGX_9\n")
+    assert (reading.verdict, reasons(reading)) == (Verdict.INCONCLUSIVE, {(None, "task_running")})
+
+
 def test_the_table_for_people_says_the_same():
     head = (
         "AP Name          Sys Version      Pkg Version      Up-To-Date\n-------   ---   ---  ---\n"

@@ -49,3 +49,8 @@ def test_what_is_no_number_is_not_measured():
     assert reasons(read(LINES + "RuntimeError: CUDA error: all is lost\n")) == {"tool_error"}
     assert read("nothing to see here\n").verdict is Verdict.INCONCLUSIVE
     assert reasons(read('{"name": "x", "result": {"retu')) == {"truncated"}
+
+
+def test_a_stream_has_a_share_of_its_peak_beside_its_bandwidth():
+    reading = read("STREAM_COPY_double_gpu_0_buffer_4294967296_block_128    6711.67 81.93\n")
+    assert [(m.value, m.unit) for m in reading.measurements] == [(6711.67, "GB/s")]
