@@ -10,12 +10,24 @@ from typing import Protocol
 
 from sickbay.domain.reading import Reading, Verdict
 from sickbay.readers import (
+    class_reads,
     dcgm_diag,
     dcgm_exporter,
     dcgm_health,
     dcgm_nvlink,
+    fio,
+    firmware,
+    gpu_burn,
+    ibstat,
+    infiniband,
+    ipmi_sel,
     kernel_log,
+    nccl_tests,
+    nvbandwidth,
     nvidia_smi,
+    perftest,
+    redfish,
+    superbench,
 )
 from sickbay.readers.conclusion import conclude, first_line, tool_finding
 from sickbay.readers.expectation import NOTHING_EXPECTED, Expectation
@@ -104,6 +116,17 @@ TOOLS: tuple[Tool, ...] = (
     Tool("dcgmi-nvlink", _dcgm_nvlink, dcgm_nvlink.recognises),
     Tool("dcgmi-diag", _dcgm_diag, dcgm_diag.recognises),
     Tool("dcgm-exporter", _dcgm_exporter, dcgm_exporter.recognises),
+    Tool("nvbandwidth", class_reads.read_nvbandwidth, nvbandwidth.recognises),
+    Tool("nccl-tests", class_reads.read_nccl_tests, nccl_tests.recognises),
+    Tool("gpu-burn", class_reads.read_gpu_burn, gpu_burn.recognises),
+    Tool("fio", class_reads.read_fio, fio.recognises),
+    Tool("firmware", class_reads.read_firmware, firmware.recognises),
+    Tool("redfish", class_reads.read_redfish, redfish.recognises),
+    Tool("ibstat", class_reads.read_ibstat, ibstat.recognises),
+    Tool("infiniband", class_reads.read_infiniband, infiniband.recognises),
+    Tool("perftest", class_reads.read_perftest, perftest.recognises),
+    Tool("ipmi-sel", class_reads.read_ipmi_sel, ipmi_sel.recognises),
+    Tool("superbench", class_reads.read_superbench, superbench.recognises),
     Tool("nvidia-smi", _nvidia_smi, nvidia_smi.recognises),
     Tool("kernel-log", _kernel_log, kernel_log.recognises, kernel_log.read_lines),
 )

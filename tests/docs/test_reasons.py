@@ -26,6 +26,7 @@ PLACE = {
     "Finding": 1,
     "_fault": 0,
     "_hardware": 1,
+    "_configuration": 1,
     "_unavailable": 0,
     "_node_fault": 0,
 }

@@ -5,6 +5,7 @@ The folder is named by `SICKBAY_SAMPLES`; its `expected.jsonl` states the right 
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,28 @@ def matches(finding, wanted):
     )
 
 
-def measured(reading, wanted):
-    keys = ("part", "peer", "size_bytes", "placement")
+SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
+SPELLING = re.compile(
+    r"(?P<name>\w+?)(?P<peak> peak)?(?:@(?P<count>\d+)(?P<size>[KMG]))?(?: (?P<place>in|out)-\S+)?"
+    r"(?: (?P<unit>ns))?"
+)
+
+
+def spelt_out(wanted):
+    """`busbw_gbps@1G in-place` and a part `0,1` as the fields of a measurement."""
+    said = SPELLING.fullmatch(wanted["name"])
+    row = dict(wanted)
+    row["name"] = said["name"] + ("_peak" if said["peak"] else "")
+    row["unit"], row["placement"] = said["unit"], said["place"]
+    row["size_bytes"] = int(said["count"]) * SIZES[said["size"]] if said["size"] else None
+    if "," in (wanted["part"] or ""):
+        row["part"], row["peer"] = wanted["part"].split(",")
+    return row
+
+
+def measured(reading, listed):
+    wanted = spelt_out(listed)
+    keys = ("part", "peer", "size_bytes", "placement", "unit")
     asked = {key: wanted[key] for key in keys if wanted.get(key) is not None}
     return [
         m.value
