@@ -36,6 +36,7 @@ FLOORS_S: Mapping[str, float] = {
     "treatment_deadline_s": 60.0,
     "drain_poll_s": 0.2,
     "inconclusive_wait_s": 0.5,
+    "neighbour_wait_s": 20.0,
     "permit_recheck_s": 5.0,
     "stopped_recheck_s": 1.0,
 }
@@ -97,6 +98,7 @@ class PolicySettings(Section):
     heartbeat_timeout_s: Positive = 30.0
     inconclusive_wait_s: Positive = 120.0
     inconclusive_limit: int = Field(default=3, ge=1)
+    neighbour_wait_s: Positive = 3600.0
     swap_reminder_s: Positive = 8 * 3600.0
     swap_escalation_s: Positive = 3 * 24 * 3600.0
     human_reminder_s: Positive = 8 * 3600.0
@@ -135,6 +137,16 @@ class PoolSettings(Section):
     policy: PolicySettings | None = None
 
 
+class ClassSettings(Section):
+    """What nodes of one class owe: floors in GB/s, and the network NCCL must use.
+
+    A floor that is not given is not judged: a site measures its own.
+    """
+
+    floors: dict[str, Positive] = Field(default_factory=dict)
+    nccl_network: str = ""
+
+
 class Settings(Section):
     """All settings of one installation."""
 
@@ -147,6 +159,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     budget: BudgetSettings = BudgetSettings()
     pools: dict[str, PoolSettings] = Field(default_factory=dict)
+    classes: dict[str, ClassSettings] = Field(default_factory=dict)
 
     @property
     def store_url(self) -> str:

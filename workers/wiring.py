@@ -13,6 +13,7 @@ from temporalio.client import Client
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.neighbour import NeighbourActivities
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -33,7 +34,7 @@ from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
-from sickbay.settings import Settings
+from sickbay.settings import ClassSettings, Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.records import StoreRecords
 from sickbay.store.safety import StoreSafety
@@ -111,8 +112,22 @@ async def control_activities(
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now)
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
-    owners: list[object] = [gate, people, scoring, permit, record, drain]
+    neighbour = neighbour_activities(records, repairs=repairs, scheduler=scheduler, safety=safety)
+    owners: list[object] = [gate, people, scoring, permit, record, drain, neighbour]
     return [method for owner in owners for method in activities_of(owner)]
+
+
+def neighbour_activities(
+    records: StoreRecords,
+    *,
+    repairs: TemporalRepairs,
+    scheduler: SimulatedScheduler,
+    safety: StoreSafety,
+) -> NeighbourActivities:
+    """What borrows neighbours and gives them back."""
+    return NeighbourActivities(
+        scheduler, records=records, safety=safety, repairs=repairs, clock=utc_now
+    )
 
 
 def node_activities(
@@ -135,8 +150,11 @@ def node_activities(
         boot_id_file=out.directory / "nodes" / node.id / "boot_id",
     )
     safety = StoreSafety(records.store, modes=settings.modes([node.pool]), clock=utc_now)
+    expected = settings.classes.get(node.node_class, ClassSettings())
     checks = CheckActivities(
-        ToolCheckRunner(env=env),
+        ToolCheckRunner(
+            env=env, floors=expected.floors, nccl_network=expected.nccl_network or None
+        ),
         control=control,
         evidence=EvidenceFiles(
             settings.evidence_dir.resolve(),
