@@ -74,7 +74,7 @@ class NeighbourActivities:
 
     @activity.defn(name="report_neighbour")
     async def report_neighbour(self, found: NeighbourFound) -> None:
-        """A neighbour that is to blame starts a repair of its own, or merges into the running one."""
+        """A neighbour that is to blame starts a repair of its own, or joins the running one."""
         await self._repairs.report(found.fault, pool=found.pool)
 
     async def sweep(self) -> tuple[str, ...]:

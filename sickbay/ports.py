@@ -102,7 +102,7 @@ class CheckRunner(Protocol):
     ) -> CheckOutput:
         """Run to the end or to the deadline; a timeout or a missing tool is inconclusive.
 
-        `neighbour` is the other node of a check across two; without it such a check is inconclusive.
+        `neighbour` is the other node of a check across two: without it that is inconclusive.
         """
 
 

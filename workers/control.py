@@ -18,12 +18,14 @@ from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
 from workers.process import GRACE, arguments, run, sandbox
+from workers.sweep import sweep_neighbours
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 from workflows.pool_scoring import PoolScoring
 
 log = logging.getLogger(__name__)
 
+SWEEP_S = 5.0
 WORKFLOWS = [NodeRepair, PoolBudget, PoolScoring]
 
 
@@ -49,9 +51,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             workflow_runner=sandbox(),
         )
         async with worker:
-            await _start_scoring(client, settings, sorted({n.pool for n in nodes}))
+            pools = sorted({n.pool for n in nodes})
+            await _start_scoring(client, settings, pools)
             log.info("control worker serves %d nodes", len(nodes))
-            await stop.wait()
+            neighbours = wiring.neighbour_activities(
+                settings, pools=pools, client=client, records=records, out=out
+            )
+            await sweep_neighbours(neighbours, stop=stop, every_s=SWEEP_S)
     finally:
         await out.http.aclose()
         await store.close()

@@ -112,21 +112,22 @@ async def control_activities(
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now)
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
-    neighbour = neighbour_activities(records, repairs=repairs, scheduler=scheduler, safety=safety)
+    neighbour = neighbour_activities(settings, pools=pools, client=client, records=records, out=out)
     owners: list[object] = [gate, people, scoring, permit, record, drain, neighbour]
     return [method for owner in owners for method in activities_of(owner)]
 
 
 def neighbour_activities(
-    records: StoreRecords,
-    *,
-    repairs: TemporalRepairs,
-    scheduler: SimulatedScheduler,
-    safety: StoreSafety,
+    settings: Settings, *, pools: list[str], client: Client, records: StoreRecords, out: Outside
 ) -> NeighbourActivities:
     """What borrows neighbours and gives them back."""
+    safety = StoreSafety(records.store, modes=settings.modes(pools), clock=utc_now)
     return NeighbourActivities(
-        scheduler, records=records, safety=safety, repairs=repairs, clock=utc_now
+        out.scheduler(),
+        records=records,
+        safety=safety,
+        repairs=TemporalRepairs(client, policy_of=settings.repair_policy),
+        clock=utc_now,
     )
 
 

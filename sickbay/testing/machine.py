@@ -59,7 +59,6 @@ class MemoryCheckRunner:
         raw = f"{check.label} of {node.id} in {machine.boot_id}: {why}".encode()
         return CheckOutput(Reading(str(check.name), verdict, why, findings=found), raw)
 
-
     def _across(self, check: Check, machine: MemoryNode, *, other: Node | None) -> CheckOutput:
         """One run over two nodes; physics wants the other one idle and behind a mark of ours."""
         if other is None:

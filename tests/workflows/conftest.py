@@ -26,6 +26,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.neighbour import NeighbourActivities
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -107,6 +108,13 @@ class Loop:
         size = PoolSize(nodes_on_record=len(nodes), policy=budget, reconcile_s=3600.0)
         self.permits = TemporalPermits(self.client, sizes={POOL: size})
         self.repairs = TemporalRepairs(self.client, policy_of=lambda _pool: policy)
+        self.neighbours = NeighbourActivities(
+            self.scheduler,
+            records=self.records,
+            safety=self.safety,
+            repairs=self.repairs,
+            clock=utc_now,
+        )
         self._ids = itertools.count(1)
 
     # --- workers --------------------------------------------------------------------------------
@@ -126,6 +134,7 @@ class Loop:
             PermitActivities(self.permits, records=self.records),
             RecordActivities(self.records, clock=utc_now),
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
+            self.neighbours,
         ]
         return Worker(
             self.client,

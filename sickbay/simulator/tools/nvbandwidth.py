@@ -162,3 +162,4 @@ def _text(state: dict, gpus: list, cases: list) -> None:
         for i, row in enumerate(case["bandwidth_matrix"]):
             say(f"{i}" + "".join(f"{cell:>10}" for cell in row))
         say(f"\nSUM {case['name']} {case['sum']:.2f}\n")
+    say("NOTE: The reported results may not reflect the full capabilities of the platform.")
