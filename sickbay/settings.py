@@ -138,13 +138,14 @@ class PoolSettings(Section):
 
 
 class ClassSettings(Section):
-    """What nodes of one class owe: floors in GB/s, and the network NCCL must use.
+    """What nodes of one class owe, and how ranks are started on two of them.
 
-    A floor that is not given is not judged: a site measures its own.
+    Floors are GB/s. A floor that is not given is not judged: a site measures its own.
     """
 
     floors: dict[str, Positive] = Field(default_factory=dict)
     nccl_network: str = ""
+    nccl_launcher: tuple[str, ...] = Field(default=("mpirun",), min_length=1)
 
 
 class Settings(Section):

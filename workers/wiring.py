@@ -154,7 +154,10 @@ def node_activities(
     expected = settings.classes.get(node.node_class, ClassSettings())
     checks = CheckActivities(
         ToolCheckRunner(
-            env=env, floors=expected.floors, nccl_network=expected.nccl_network or None
+            env=env,
+            floors=expected.floors,
+            nccl_network=expected.nccl_network or None,
+            launcher=expected.nccl_launcher,
         ),
         control=control,
         evidence=EvidenceFiles(

@@ -136,6 +136,7 @@ class PairedSuites:
         deadline = workflow.now() + timedelta(seconds=wait_s)
         if wait:
             c.show("an idle neighbour for the run across two nodes")
+            await c.record()
 
         async def call(step: StepRequest) -> BorrowAnswer:
             request = BorrowRequest(

@@ -185,7 +185,8 @@ def info(hosts: list, ranks: list) -> None:
         ports = sum(owner is machine for owner, _ in ranks)
         names = " ".join(f"[{i}]mlx5_{i}:1/IB" for i in range(ports))
         port = f"NET/IB : Using {names} [RO]; OOB eth0:10.0.0.1<0>"
-        say(f"{machine.node}:40000:40100 [0] NCCL INFO {port}")
+        for text in (port, "Using network IB"):
+            say(f"{machine.node}:40000:40100 [0] NCCL INFO {text}")
 
 
 def run(options: Options, hosts: list) -> int:
