@@ -194,6 +194,52 @@ async def test_an_abort_in_the_middle_of_the_run_gives_the_neighbour_back(start_
         assert loop.fleet[partner].gate_open
 
 
+async def test_a_lent_node_that_falls_sick_is_not_drained_before_it_is_given_back(start_healthy):
+    """Its own repair waits for the end of the run, so nothing is reset under a test's feet."""
+    async with start_healthy(count=3) as loop:
+        partner = (await order_of(loop))[0]
+        gate = asyncio.Event()
+        run = loop.runner.run
+
+        async def held_across(check, *, node, deadline_s, neighbour=None):
+            if check.name is CheckName.NCCL_PAIR:
+                await gate.wait()
+            return await run(check, node=node, deadline_s=deadline_s, neighbour=neighbour)
+
+        loop.runner.run = held_across
+        await loop.report("n001", **FABRIC)
+        await loop.until_stage("diagnose", waits=f"with {partner}")
+        await loop.broken(partner, Treatment.RESET)
+        await loop.until_stage("drain", partner)
+        await asyncio.sleep(0.2)
+        assert loop.fleet.done(partner) == []
+        assert (await loop.story(partner)).count("drain drained") == 0
+        gate.set()
+        assert (await loop.ended("n001")).ending == "returned"
+        assert (await loop.ended(partner)).ending == "returned"
+        assert loop.fleet.done(partner) == [Treatment.RESET]
+        all_given_back(loop)
+
+
+async def test_a_neighbour_is_out_for_the_run_alone(start_healthy):
+    """Nothing else of the suite runs while a neighbour stands behind our mark."""
+    async with start_healthy(count=3) as loop:
+        await loop.report("n001", **FABRIC)
+        await loop.ended()
+        lent = set()
+        runs = 0
+        for call in loop.fleet.log.calls:
+            if call.verb == "scheduler.close_gate" and call.detail.startswith("sickbay:borrow:"):
+                lent.add(call.node)
+            elif call.verb == "scheduler.open_gate" and call.detail.startswith("sickbay:borrow:"):
+                lent.discard(call.node)
+            elif call.verb.startswith("checks."):
+                runs += bool(lent)
+                assert not lent or call.verb in {"checks.nccl_pair", "checks.across"}
+        assert lent == set()
+        assert runs
+
+
 async def test_in_observe_mode_no_gate_of_a_neighbour_moves(start_healthy):
     async with start_healthy(count=3, mode=Permission.OBSERVE) as loop:
         await loop.report("n001", **FABRIC)
