@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import Action
@@ -26,6 +26,13 @@ ENV_FILE = "SICKBAY_CONFIG"
 Mode = Literal["observe", "approve", "act"]
 Seconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+# A floor with a misspelt name would never be judged, so only names that are judged are taken.
+FloorKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(nccl_(pair_)?busbw|nvbandwidth_(host|device)_[a-z0-9_]+|h2d|d2h|p2p)_gbps$"
+    ),
+]
 
 # What a machine needs to answer at all, however fast policy time runs (seconds of wall clock).
 FLOORS_S: Mapping[str, float] = {
@@ -143,7 +150,7 @@ class ClassSettings(Section):
     Floors are GB/s. A floor that is not given is not judged: a site measures its own.
     """
 
-    floors: dict[str, Positive] = Field(default_factory=dict)
+    floors: dict[FloorKey, Positive] = Field(default_factory=dict)
     nccl_network: str = ""
     nccl_launcher: tuple[str, ...] = Field(default=("mpirun",), min_length=1)
 

@@ -157,7 +157,11 @@ class PairedSuites:
                 ),
             )
 
-        answer = await c.act(f"borrow{number}", call)
+        if wait:
+            answer = await c.act(f"borrow{number}", call)
+        else:
+            # A check that may be left out waits for no approval and for no `sickbay go`.
+            answer = await call(self._step(f"borrow{number}"))
         if answer.neighbour is not None:
             c.show(f"the run across two nodes with {answer.neighbour.node}")
         elif wait:
@@ -166,13 +170,14 @@ class PairedSuites:
         return answer
 
     async def _give_back(self, number: int) -> None:
-        s = self.c.state
-        step = StepRequest(
-            s.repair_id, self.c.operation(f"give_back{number}"), s.node.id, s.node.pool
-        )
+        step = self._step(f"give_back{number}")
         await workflow.execute_activity_method(
             NeighbourActivities.give_back_neighbour, step, **durable("give_back_neighbour")
         )
+
+    def _step(self, verb: str) -> StepRequest:
+        s = self.c.state
+        return StepRequest(s.repair_id, self.c.operation(verb), s.node.id, s.node.pool)
 
     async def _accuse(self, other: str, *, because: str) -> None:
         """Report a partner that is to blame: it gets a repair of its own."""

@@ -36,7 +36,7 @@ _VERSION = re.compile(r"version:?\s*(\d+)\.", re.IGNORECASE)
 
 # Large messages only: below them latency is measured. Each value is checked (`-c 1`).
 _MESSAGES = ("-b", "512M", "-e", "8G", "-f", "2")
-_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_local_copy")
+_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 _COPIES_BETWEEN = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
 
 
@@ -109,7 +109,7 @@ class ToolCheckRunner:
         return CheckOutput(reading, raw=raw.encode("utf-8", errors="replace"))
 
     async def _copies(self, node: Node, ends_at: float) -> tuple[ToolRun, Reading]:
-        """Copies to, from, inside and between the GPUs, verified; a part is held to its peers."""
+        """Copies to, from and between the GPUs, verified; a part is held to its peers."""
         gpus = _gpus(node)
         tests = (*_COPIES, *(_COPIES_BETWEEN if gpus != 1 else ()))
         run = await self._tool(["nvbandwidth", "-j", "-t", *tests], ends_at)

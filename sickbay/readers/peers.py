@@ -19,19 +19,16 @@ _GBPS = "GB/s"
 
 
 def held_to_peers(reading: Reading, *, limit: Baseline = PEERS) -> Reading:
-    """The reading, failing also for parts far below the others; only a whole run is held to it."""
-    if reading.verdict is Verdict.INCONCLUSIVE:
-        return reading
-    known = {f.part for f in reading.hardware_findings()}
-    found = tuple(f for f in _slow_parts(reading, limit) if f.part not in known)
+    """The reading, failing for parts far below the others; only one that passed is held to it."""
+    found = tuple(_slow_parts(reading, limit)) if reading.verdict is Verdict.PASS else ()
     if not found:
         return reading
-    findings = (*reading.findings, *found)
-    if reading.verdict is Verdict.FAIL:
-        return replace(reading, findings=findings)
-    why = f"{found[0].reason} on {found[0].part}: {found[0].detail}"
     return replace(
-        reading, verdict=Verdict.FAIL, category=found[0].category, why=why, findings=findings
+        reading,
+        verdict=Verdict.FAIL,
+        category=found[0].category,
+        why=f"{found[0].reason} on {found[0].part}: {found[0].detail}",
+        findings=(*reading.findings, *found),
     )
 
 

@@ -162,7 +162,7 @@ def copies(*values):
     cases = [
         {"name": name, "status": "Passed", "bandwidth_description": HOST, "sum": 0,
          "bandwidth_matrix": [[f"{v:.2f}" for v in values]]}
-        for name in ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_local_copy")
+        for name in ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
     ]  # fmt: skip
     n = len(values)
     between = [["N/A" if i == j else "370.00" for j in range(n)] for i in range(n)]
