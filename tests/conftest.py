@@ -9,6 +9,7 @@ timeout the moment everything else is idle, so tests move time with `jump`.
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -232,3 +233,19 @@ async def timed_server(request: pytest.FixtureRequest) -> AsyncIterator[TimedSer
         server = _require_part(_find("temporal-test-server"), GET_TEST_SERVER)
         async with _one_clock(server) as env:
             yield TimedServer(env)
+
+
+@pytest.fixture(scope="session")
+def documented_reason() -> Callable[[str], bool]:
+    """Whether docs/reference/reasons.md has a reason, as it is or as one with a number or words."""
+    page = Path(__file__).parents[1] / "docs" / "reference" / "reasons.md"
+    rows = re.findall(r"^\| `([^`]+)` \| ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    shapes = [
+        re.escape(row)
+        .replace("<n>", r"\d+")
+        .replace("<test>", "[a-z0-9_]+")
+        .replace("<words>", "[a-z0-9_]+")
+        for row in rows
+    ]
+    known = re.compile("|".join(shapes))
+    return lambda reason: known.fullmatch(reason) is not None

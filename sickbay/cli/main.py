@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import fleet, messages, reports, switches, up
+from sickbay.cli import fleet, messages, read, reports, switches, up
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -30,6 +30,7 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("status", fleet.status, "Look"),
     ("explain", fleet.explain, "Look"),
     ("report", reports.report, "Look"),
+    ("read", read.read, "Look"),
     ("repair", messages.repair, "Repairs"),
     ("approve", messages.approve, "Repairs"),
     ("pause", messages.pause, "Repairs"),

@@ -40,6 +40,26 @@ def conclude(
         remarks: findings worth keeping that change no verdict.
         measurements: the numbers in the output.
     """
+    return conclude_digested(
+        tool,
+        digest(text),
+        findings,
+        passed=passed,
+        remarks=remarks,
+        measurements=measurements,
+    )
+
+
+def conclude_digested(
+    tool: str,
+    text_digest: str,
+    findings: Sequence[Finding],
+    *,
+    passed: str | None,
+    remarks: Sequence[Finding] = (),
+    measurements: Sequence[Measurement] = (),
+) -> Reading:
+    """As `conclude`, for a text that was read piece by piece: with its SHA-256."""
     once = _attributed(tuple(dict.fromkeys(findings)))
     verdict, why, worst = _verdict(once, passed)
     return Reading(
@@ -49,7 +69,7 @@ def conclude(
         category=worst.category if worst else None,
         findings=(*once, *remarks),
         measurements=tuple(measurements),
-        digest=digest(text),
+        digest=text_digest,
     )
 
 
@@ -89,7 +109,7 @@ def _verdict(
         return Verdict.INCONCLUSIVE, _sentence(unclear[0]), unclear[0]
     if passed is None:
         why = _sentence(findings[0]) if findings else "nothing was said"
-        return Verdict.INCONCLUSIVE, why, None
+        return Verdict.INCONCLUSIVE, why, findings[0] if findings else None
     return Verdict.PASS, passed, None
 
 

@@ -16,6 +16,9 @@ EXIT_ERROR = 226
 EXIT_ISOLATE = 205
 """Some test asks to isolate the GPU."""
 
+INFORMATION = "info"
+"""The name of the rows of a text table that only carry numbers."""
+
 _EXITS = {
     189: "gpus_detached",
     190: "dcgm_stopped",
@@ -51,13 +54,17 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     (r"parse error|couldn't find match for argument", "tool_error"),
     (r"unable to complete diagnostic", "tool_error"),
     (r"busy or unavailable", "cuda_context_busy"),
+    (r"process terminated with errors|\bABORT\b", "did_not_run"),
     (r"memory copy utilization for the gpu", "nvbandwidth_interference"),
 )  # fmt: skip
 _SENTENCE_PATTERNS = tuple((re.compile(p, re.IGNORECASE), reason) for p, reason in _SENTENCES)
 _GPU = re.compile(r"\bGPU:? ?(\d+)")
 _CELLS = re.compile(r"^\|([^|]*)\|([^|]*)\|?\s*$")
 _SECTION = re.compile(r"^[|+]-+ +(\w[\w ]*?) +-+[|+]")
-_VERDICT = re.compile(r"(Pass|Fail|Warn|Skip)(?: - GPUs?: ?([\d, ]+))?")
+_VERDICT = re.compile(
+    r"(?:GPU ?(?P<gpu>\d+): )?(?P<word>Pass|Fail|Warn|Skip)(?: - GPUs?: ?(?P<gpus>[\d, ]+))?"
+)
+_MESSAGE = re.compile(r"(error|warning|info)(?:: *GPU ?(\d+))?", re.IGNORECASE)
 
 
 def of_text(text: str) -> list[Finding]:
@@ -97,13 +104,15 @@ def table_rows(text: str) -> tuple[list[Row], bool]:
         if head:
             section = head
             continue
-        test = SOFTWARE_TEST if section.lower() == "deployment" else test_name(name)
-        if name.lower() in {"error", "warning"}:
-            last = rows[-1].test if rows else (SOFTWARE_TEST if section else "unnamed")
-            rows.extend(_warned(last, value))
-        elif name.lower() == "info":
-            rows.append(Row("info", None, "unknown", infos=(value,)))
+        message = _MESSAGE.fullmatch(name)
+        if message and message[1].lower() == "info":
+            rows.append(Row(INFORMATION, message[2], "info", infos=(value,)))
+        elif message:
+            told = [row for row in rows if row.test != INFORMATION]
+            last = told[-1].test if told else (SOFTWARE_TEST if section else "unnamed")
+            rows.append(_warned(last, value, message[2]))
         else:
+            test = SOFTWARE_TEST if section.lower() == "deployment" else test_name(name)
             rows.extend(_judged(test, value))
     whole = "+==" in text and text.rstrip().endswith("+")
     return rows, whole
@@ -134,16 +143,20 @@ def _joined(parts: list[str]) -> str:
     return "".join(p[1:-2] if p.endswith("  ") else p[1:] for p in parts).strip()
 
 
-def _judged(test: str, value: str) -> Iterator[Row]:
+def _judged(test: str, value: str) -> list[Row]:
+    """The verdicts in one cell; newer tables print one for the test, then one per GPU."""
+    rows = []
     for match in _VERDICT.finditer(value):
-        status = {"pass": "pass", "skip": "skip"}.get(match[1].lower(), "fail")
-        for part in (match[2] or "").replace(" ", "").split(","):
-            yield Row(test, part or None, status)
+        status = {"pass": "pass", "skip": "skip"}.get(match["word"].lower(), "fail")
+        listed = match["gpu"] or match["gpus"] or ""
+        rows += [Row(test, part or None, status) for part in listed.replace(" ", "").split(",")]
+    named = [row for row in rows if row.part is not None]
+    return named or rows
 
 
-def _warned(test: str, value: str) -> Iterator[Row]:
+def _warned(test: str, value: str, part: str | None) -> Row:
     gpu = _GPU.search(value)
-    yield Row(test, gpu[1] if gpu else None, "fail", (Warned(value),))
+    return Row(test, part or (gpu[1] if gpu else None), "fail", (Warned(value),))
 
 
 def _node_fault(reason: str, severity: Severity, treatment: Treatment, detail: str) -> Finding:

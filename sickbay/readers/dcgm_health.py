@@ -12,6 +12,7 @@ from sickbay.domain.node import Category, Severity, Treatment
 from sickbay.domain.reading import Finding, FindingKind, Reading
 from sickbay.readers import dcgm_answers
 from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.dcgm_records import of_code_lines
 from sickbay.readers.documents import json_documents, outside_documents
 from sickbay.scoring.xid import XidGate, meaning_of
 
@@ -29,6 +30,9 @@ _SYSTEMS = {
     "driver": Category.SOFTWARE,
     "nvswitch": Category.FABRIC,
 }
+_CODE = re.compile(r"\bErrorCode: ?DCGM_FR_")
+_TABLE_ROW = re.compile(r"\|([^|]*)\|([^|]*)\|")
+_ENTITY = re.compile(r"(?:GPU(?: ID)?:? ?)?(\d+)", re.IGNORECASE)
 _XID = re.compile(r"\bxid\s+(\d+)", re.IGNORECASE)
 _SIGNS: tuple[tuple[str, str, Treatment | None, Category | None], ...] = (
     (r"row remapping (has )?fail|remapping failure", "row_remap_failure", Treatment.SWAP, None),
@@ -49,6 +53,8 @@ def read(text: str, *, exit_code: int | None) -> Reading:
     """What the output of `dcgmi health -c -j` means."""
     documents, truncated = json_documents(text)
     bodies = [d["body"] for d in documents if isinstance(d.get("body"), dict)]
+    if not documents and not truncated:
+        return _from_text(text, exit_code)
     around = dcgm_answers.of_text(outside_documents(text))
     if truncated:
         around.append(tool_finding("truncated", "the document has no end"))
@@ -67,6 +73,57 @@ def read(text: str, *, exit_code: int | None) -> Reading:
 def watches_are_off(text: str) -> bool:
     """Whether the watch has to be switched on first."""
     return "health watches not enabled" in text.lower()
+
+
+def recognises(text: str) -> bool:
+    """Whether a text is an answer of the health watch."""
+    lowered = text.lower()
+    return (
+        "health monitor report" in lowered
+        or "health watches not enabled" in lowered
+        or bool(_CODE.search(text))
+    )
+
+
+def _from_text(text: str, exit_code: int | None) -> Reading:
+    """The text table, or lines that name an error; a table without its end says nothing good."""
+    findings = [*dcgm_answers.of_text(text), *of_code_lines(text), *_by_exit(exit_code)]
+    overall, incidents = _table(text)
+    for part, system, level, said in incidents:
+        findings.append(_finding(part, system, said, failure=level == "failure"))
+    whole = bool(overall) and text.rstrip().endswith("+")
+    if overall and not whole:
+        findings.append(tool_finding("truncated", "the table has no end"))
+    if overall in {"warning", "failure"} and not findings:
+        findings.append(tool_finding("incident_not_named", f"overall {overall}, no part is named"))
+    if not findings and not whole:
+        findings.append(tool_finding("no_document", first_line(text)))
+    passed = "no incident in the watch's samples" if overall == "healthy" and whole else None
+    return conclude(TOOL, text, findings, passed=passed)
+
+
+def _table(text: str) -> tuple[str, list[tuple[str, str, str, str]]]:
+    """The overall level, and (part, system, level, sentence) per incident of the text table."""
+    overall, part, system, level = "", "", "", ""
+    found: list[tuple[str, str, str, str]] = []
+    for line in text.splitlines():
+        row = _TABLE_ROW.fullmatch(line.strip())
+        if row is None:
+            continue
+        name, value = row[1].strip(" ->"), row[2].strip()
+        word = value.lower()
+        if name.lower() == "overall health":
+            overall = word if word in _LEVELS else ""
+        elif (entity := _ENTITY.fullmatch(name)) and word in _LEVELS:
+            part, system = entity[1], ""
+        elif name and word in _LEVELS:
+            system, level = name, word
+        elif value and system and word not in _LEVELS:
+            if name or not found or found[-1][1] != system or value[:1].isupper():
+                found.append((part, system, level, value))
+            else:
+                found[-1] = (part, system, level, f"{found[-1][3]} {value}")
+    return overall, found
 
 
 def _no_document(text: str, bodies: list[Any]) -> Finding:

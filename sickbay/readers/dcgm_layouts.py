@@ -100,7 +100,7 @@ def _rows(root: Mapping[str, Any], *, numbered: bool) -> Iterator[Row]:
 
 def test_name(printed: str) -> str:
     """A test's name as DCGM 4 writes it."""
-    name = re.sub(r"[\s-]+", "_", printed.strip().lower())
+    name = "_".join(re.findall(r"[a-z0-9]+", printed.lower())) or "unnamed"
     return _ALIASES.get(name, name)
 
 

@@ -41,6 +41,7 @@ _HARDWARE_IDS = {
 # IMEX (122) is unhealthy on every node that is no member of a multi-node NVLink domain.
 _TOOL_IDS = frozenset({25, 47, 48, 56, 73, 112, 117, 122, 130})
 _XID_ERROR = 101
+_IDS = {name: number for number, (name, _, _) in DCGM_ERRORS.items()}
 
 # DCGM's names where sickbay has a word of its own for the same thing.
 _REASON = {
@@ -104,6 +105,12 @@ _SENTENCES: tuple[tuple[str, int], ...] = (
 )
 _NOT_RUN_PATTERNS = tuple((re.compile(p, re.IGNORECASE), reason) for p, reason in _NOT_RUN)
 _SENTENCE_PATTERNS = tuple((re.compile(p, re.IGNORECASE), number) for p, number in _SENTENCES)
+NOT_RUN_REASONS = frozenset(
+    {reason for _, reason in _NOT_RUN}
+    | {"memory_alloc", "memory_alloc_host", "aborted", "test_disabled", "test_skipped"}
+)
+"""Reasons that say that a test did not do its work, whatever verdict stands beside them."""
+
 _XID = re.compile(r"\bxid\D{0,12}(\d+)", re.IGNORECASE)
 _FROM_SEVERITY = {
     "isolate": Severity.CRITICAL,
@@ -116,6 +123,11 @@ _FROM_SEVERITY = {
 def could_not_run(text: str) -> str | None:
     """The reason when a sentence says that a test could not run, else None."""
     return next((reason for p, reason in _NOT_RUN_PATTERNS if p.search(text)), None)
+
+
+def error_id_named(name: str) -> int | None:
+    """The id of an error by its name in DCGM's headers, e.g. DCGM_FR_IMEX_UNHEALTHY."""
+    return _IDS.get(name.strip().upper().removeprefix("DCGM_FR_").lower())
 
 
 def error_id_of(text: str) -> int | None:

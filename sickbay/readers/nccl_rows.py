@@ -17,14 +17,16 @@ _START = re.compile(r"^#?\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"^#?\s*Collective test concluded")
 _PARAMETERS = re.compile(r"^#?\s*nThreads?\s*:?\s*\d+")
 _RANK = re.compile(
-    r"^#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d{1,5})"
+    r"^#?\s*Rank\s+(\d{1,9})(?:\s+Group\s+(\d{1,9}))?(?:\s+Pid\s+\d+)?\s+on\s+(\S+)\s+device\s+(\d{1,5})"
 )
-_HEADER = re.compile(r"^#?\s*size\s+count\b.*\btime\b")
+_HEADER = re.compile(r"^#?\s*(?:size\s+count|bytes\s+N)\b.*\btime\b")
 _OOB = re.compile(r"^#?\s*Out of bounds values\s*:\s*(\d{1,15})(?:\s+(OK|FAILED))?")
 _AVG = re.compile(r"^#?\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 _ROW = re.compile(r"^\s*(\d{1,18})\s+(\d{1,18})\s+([a-z]\w*)\s+(\S.*)$")
 _NRANKS = re.compile(r"NCCL INFO .*\bnranks (\d{1,9})\b")
 _BLOCK = 4
+# The column of wrong values, newest name first; the older two hold the largest error instead.
+_WRONG = ("#wrong", "error", "res")
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def _by_columns(tokens: list[str], columns: list[str]) -> list[Block]:
         named = dict(zip(columns[start:end], tokens[start:end], strict=True))
         if "busbw" not in named:
             return []
-        wrong = named.get("#wrong", named.get("error", "N/A"))
+        wrong = next((named[name] for name in _WRONG if name in named), "N/A")
         blocks.append(_block(named.get("algbw", ""), named["busbw"], wrong))
     return blocks
 

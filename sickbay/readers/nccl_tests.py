@@ -35,7 +35,7 @@ _MOVED_GBPS = 1.0
 _WHOLE_RANKS = 0.2
 
 
-def is_nccl_tests(text: str) -> bool:
+def recognises(text: str) -> bool:
     """Whether a text looks like an output of nccl-tests or of a launcher that failed on it."""
     return bool(_SIGN.search(text))
 
@@ -63,34 +63,40 @@ def read(
     lines = unlabelled(text)
     found = [nccl_json.run_of(d) for d in documents]
     found += runs(text) if not documents and not truncated else []
-    sentences = [e for d in documents for e in nccl_json.errors_of(d)] + lines
-    findings = nccl_answers.of_lines(sentences)
+    findings = nccl_answers.of_lines([e for d in documents for e in nccl_json.errors_of(d)] + lines)
     if truncated:
         findings.append(tool_finding("truncated", "the document does not end"))
-    if not any(run.rows or run.bounds for run in found):
-        why = nccl_answers.launcher_complaint(lines) or (findings[0].detail if findings else "")
-        if why:
-            findings.append(tool_finding("did_not_run", why))
+    findings += _not_run(found, lines, findings)
     for run in found:
         unlike = list(_unlike_what_was_asked(run, ranks, gpus_per_host))
         findings += unlike
         findings += _of_run(run, {} if unlike else floors or {}, exit_code)
     used = nccl_answers.network_used(text)
     findings = _with_network(findings, used=used, wanted=network)
-    if not found and not findings:
-        findings.append(tool_finding("did_not_run", "no run of nccl-tests is in the output"))
     if exit_code not in {0, None} and not any(_tells(f) for f in findings):
         findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
     wrong = any(f.reason == "out_of_bounds" for f in findings)
-    measured = [m for run in found for m in _measurements(run, bounds_only=wrong)]
     return conclude(
         TOOL,
         text,
         findings,
         passed=_said(found, checked=not any(f.reason == SKIPPED for f in findings)),
         remarks=_remarks(found),
-        measurements=measured,
+        measurements=[m for run in found for m in _measurements(run, bounds_only=wrong)],
     )
+
+
+def _not_run(
+    found: Sequence[Run], lines: Sequence[str], known: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Why there is no result, when there is none: in the words of the launcher or of an error."""
+    if any(run.rows or run.bounds for run in found):
+        return
+    why = nccl_answers.launcher_complaint(lines) or (known[0].detail if known else "")
+    if not why and not found:
+        why = "no run of nccl-tests is in the output"
+    if why:
+        yield tool_finding("did_not_run", why)
 
 
 def _tells(finding: Finding) -> bool:

@@ -16,7 +16,7 @@ from sickbay.readers.nvbandwidth_tables import Case, Output, of_document, of_tex
 
 TOOL = "nvbandwidth"
 _SIGN = re.compile(
-    r"^nvbandwidth Version:|\{\s*\"nvbandwidth\"\s*:|^Running \w+\.$"
+    r"^nvbandwidth Version:|\{\s*\"nvbandwidth\"\s*:|^Running \w+_(?:ce|sm|copy)\.$"
     r"|^SUM \w*(?:memcpy|local_copy|latency)\w* |Invalid value when checking the pattern",
     re.MULTILINE,
 )
@@ -30,7 +30,7 @@ _CLOSES_WITH_A_NOTE = (0, 6)
 _GBPS = "GB/s"
 
 
-def is_nvbandwidth(text: str) -> bool:
+def recognises(text: str) -> bool:
     """Whether a text looks like an output of nvbandwidth."""
     return bool(_SIGN.search(text))
 

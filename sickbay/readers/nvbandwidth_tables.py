@@ -14,10 +14,11 @@ from sickbay.readers.parts import bus_id
 
 _VERSION = re.compile(r"^nvbandwidth Version:\s*v?(\d+)\.(\d+)")
 _DEVICE = re.compile(
-    r"^(?:Device\s+(\d{1,5})|Process\s+(\d{1,5}) \(\S*\): device\s+\d{1,5}): .*"
-    r"\(([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})"
+    r"^(?:Device\s+(\d{1,5})|Process\s+(\d{1,5}) \(\S*\): device\s+\d{1,5}): .*?"
+    r"(?:\(([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)?)?\s*$"
 )
 _RUNNING = re.compile(r"^Running (\w+)\.")
+_WAIVED = re.compile(r"^(?:Waived\b|Waiving \w+)")
 _DESCRIPTION = re.compile(r"^\s*\S.*\((GB/s|us|ns)\)\s*$")
 _HALF = re.compile(r"\b(read|write)\s?([12])\b|\b(total)\b", re.IGNORECASE)
 _NOTE = "NOTE: The reported results may not reflect"
@@ -76,10 +77,11 @@ def of_text(text: str) -> Output:
         if version:
             output.version = (int(version[1]), int(version[2]))
         elif device:
-            output.devices[int(device[1] or device[2])] = bus_id(device[3]) or device[3]
+            index = device[1] or device[2]
+            output.devices[int(index)] = bus_id(device[3] or "") or index
         elif running:
             walk.begin(output, running[1])
-        elif line.startswith("Waived"):
+        elif _WAIVED.match(line):
             output.waived += 1
             walk.waive()
         elif line.startswith(_NOTE):
@@ -230,7 +232,8 @@ def _describe(test: Case, line: str) -> None:
     unit = _DESCRIPTION.match(line)
     if unit:
         test.unit = unit[1]
-        test.rows_are_gpus = "GPU(row)" in line
+        # Some versions call the row of a copy to the host a GPU; its columns are the GPUs.
+        test.rows_are_gpus = "GPU(row)" in line and "GPU(column)" in line
 
 
 def _fill(test: Case, row: int, values: list[str]) -> None:

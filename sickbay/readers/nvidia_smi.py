@@ -1,93 +1,94 @@
-"""`nvidia-smi -q`, XML or text: the standing state of the GPUs, and which parts there are.
+"""`nvidia-smi`: any of its outputs, its errors included; which command printed it shows the text.
 
-Counters of a lifetime are kept as numbers and never judged; what counts is what stands since the
-driver was loaded. A field that could not be read is no zero.
+The rules of a GPU's state are the same for XML, text, CSV and the plain table.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 
 from sickbay.domain.node import Category, Part, PartKind, Severity, Treatment
-from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
+from sickbay.domain.reading import Finding, FindingKind, Reading
 from sickbay.readers.conclusion import conclude, tool_finding
 from sickbay.readers.nvidia_smi_answers import TOOL, lost_finding, of_text, read_answer, read_reset
 from sickbay.readers.nvidia_smi_links import is_nvlink, read_nvlink
-from sickbay.readers.nvidia_smi_tree import GpuFields, StateLog, is_absent, is_unreadable, parse
+from sickbay.readers.nvidia_smi_state import JUDGED, measurements_of, state_of
+from sickbay.readers.nvidia_smi_table import parse_csv, parse_table
+from sickbay.readers.nvidia_smi_tree import StateLog, parse
 from sickbay.readers.parts import bus_id
 
 __all__ = ["TOOL", "read", "read_answer", "read_nvlink", "read_parts", "read_reset", "read_state"]
 
-_RECOVERY: dict[str, tuple[str, Treatment | None]] = {
-    "reset": ("reset", Treatment.RESET),
-    "gpu reset": ("reset", Treatment.RESET),
-    "gpu reset required": ("reset", Treatment.RESET),
-    "pf flr": ("reset", Treatment.RESET),
-    "drain and reset": ("drain_and_reset", Treatment.RESET),
-    "drain p2p": ("drain_p2p", Treatment.RESET),
-    "bus reset": ("bus_reset", Treatment.REBOOT),
-    "reboot": ("reboot", Treatment.REBOOT),
-    "node reboot": ("reboot", Treatment.REBOOT),
-    "node reboot required": ("reboot", Treatment.REBOOT),
-    "os reboot": ("reboot", Treatment.REBOOT),
-    "system reboot": ("reboot", Treatment.REBOOT),
-}
-_FABRIC_BUSY = {"in progress", "not started"}
-_PENDING = ("remapped_rows/remapped_row_pending", "remapped_rows/pending")
-_FAILURE = ("remapped_rows/remapped_row_failure", "remapped_rows/remapping_failure_occurred")
-_VOLATILE = ("ecc_errors/volatile/", "ecc_errors/volatile_")
-_RETIRED = (
-    "retired_pages/pending_page_blacklist",
-    "retired_pages/pending_blacklist",
-    "retired_pages/pending_retirement",
+_SIGNS = re.compile(
+    r"<nvidia_smi_log|NVSMI LOG|NVIDIA-SMI \S|^GPU \d+: .*\(UUID: GPU-|Failed to initialize NVML"
+    r"|Unable to determine the device handle|NVIDIA-SMI has failed|was successfully reset"
+    r"|In use by another client|in use by another process|Volatile Uncorr\. ECC|NVMLError"
+    r"|^GPUs? could not be reset|^ *GPU Recovery Action +:|^ *Remapped Rows\b|^ *ECC Errors$"
+    r"|^ *Retired Pages$|^ *Fabric$",
+    re.IGNORECASE | re.MULTILINE,
 )
-_JUDGED = ("gpu_recovery_action", "remapped_rows/", "retired_pages/", "ecc_errors/", "fabric/")
-_MEASURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("temp_c", "C", ("temperature/gpu_temp", "temperature/gpu_current_temp")),
-    ("remapped_rows_correctable", "rows",
-     ("remapped_rows/remapped_row_corr", "remapped_rows/correctable_error")),
-    ("remapped_rows_uncorrectable", "rows",
-     ("remapped_rows/remapped_row_unc", "remapped_rows/uncorrectable_error")),
-    ("retired_pages_sbe", "pages",
-     ("retired_pages/single_bit_ecc",
-      "retired_pages/multiple_single_bit_retirement/retired_count")),
-    ("retired_pages_dbe", "pages",
-     ("retired_pages/double_bit_ecc", "retired_pages/double_bit_retirement/retired_count")),
-)  # fmt: skip
 
 
-def read(text: str, *, exit_code: int | None, links_per_gpu: int | None = None) -> Reading:
-    """What any output of `nvidia-smi` means; which command printed it is seen from the text."""
-    if is_nvlink(text):
-        return read_nvlink(text, exit_code=exit_code, links_per_gpu=links_per_gpu)
-    log = parse(text)
-    if log is not None:
-        return read_state(text, exit_code=exit_code)
-    return read_answer(text, exit_code=exit_code)
-
-
-def read_state(text: str, *, exit_code: int | None, expected: Sequence[Part] = ()) -> Reading:
-    """What `nvidia-smi -q` says of the GPUs' standing state.
+def read(
+    text: str,
+    *,
+    exit_code: int | None,
+    links_per_gpu: int | None = None,
+    gpus: int | None = None,
+) -> Reading:
+    """What any output of `nvidia-smi` means.
 
     Args:
-        text: the XML of `-q -x`, or the text of `-q`.
+        text: what was printed.
+        exit_code: the exit status, None when it is not known.
+        links_per_gpu: links the node class has per GPU, None when nobody says.
+        gpus: GPUs the node class has, None when nobody says.
+    """
+    if is_nvlink(text):
+        return read_nvlink(text, exit_code=exit_code, links_per_gpu=links_per_gpu)
+    if _parse(text) is not None:
+        return read_state(text, exit_code=exit_code, gpus=gpus)
+    return read_answer(text, exit_code=exit_code, gpus=gpus)
+
+
+def recognises(text: str) -> bool:
+    """Whether a text is any output of `nvidia-smi`, its errors included."""
+    if _SIGNS.search(text) or is_nvlink(text):
+        return True
+    return parse_table(text) is not None or _is_query(text)
+
+
+def read_state(
+    text: str,
+    *,
+    exit_code: int | None,
+    expected: Sequence[Part] = (),
+    gpus: int | None = None,
+) -> Reading:
+    """What `nvidia-smi` says of the GPUs' standing state.
+
+    Args:
+        text: the XML of `-q -x`, the text of `-q`, the CSV of a query or the plain table.
         exit_code: the exit status, None when it is not known.
         expected: the parts on record; a GPU of them that is not shown is lost.
+        gpus: GPUs the node class has, None when nobody says.
     """
-    log = parse(text)
+    log = _parse(text)
     if log is None:
         return read_answer(text, exit_code=exit_code, expected=expected)
-    findings = of_text(_outside(text))
+    findings = of_text(text if log.truncated else _outside(text))
     if log.truncated:
         findings.append(tool_finding("truncated", "the document has no end"))
-    findings += [f for gpu in log.gpus for f in _state_of(gpu)]
+    findings += [f for gpu in log.gpus for f in state_of(gpu)]
     # A list that was cut off names no missing part.
-    findings += [] if log.truncated else _absent(log, expected)
+    if not log.truncated:
+        findings += [*_absent(log, expected), *_count(log, gpus)]
     findings += _doubts(log, exit_code)
     return conclude(
         TOOL,
         text,
         findings,
         passed=f"{len(log.gpus)} GPUs without a standing fault" if log.gpus else None,
-        measurements=[m for gpu in log.gpus for m in _measurements(gpu)],
+        measurements=[m for gpu in log.gpus for m in measurements_of(gpu)],
     )
 
 
@@ -114,9 +115,28 @@ def _doubts(log: StateLog, exit_code: int | None) -> list[Finding]:
     if log.attached is not None and log.attached > len(log.gpus):
         detail = f"{log.attached} GPUs are attached, {len(log.gpus)} are listed"
         found.append(tool_finding("gpus_not_listed", detail))
-    silent = [g for g in log.gpus if not any(p.startswith(_JUDGED) for p in g.fields)]
-    found += [tool_finding("state_not_shown", "no field of its state", g.bus_id) for g in silent]
+    found += [tool_finding(reason, detail) for reason, detail in log.doubts]
+    silent = [g for g in log.gpus if not any(p.startswith(JUDGED) for p in g.fields)]
+    found += [tool_finding("state_not_shown", "no field of its state", g.part) for g in silent]
     return found
+
+
+def _count(log: StateLog, gpus: int | None) -> list[Finding]:
+    """GPUs the class has and the driver does not: only the driver's own count is believed."""
+    if gpus is None:
+        return []
+    shown = log.attached if log.attached is not None else len(log.gpus)
+    if shown > gpus:
+        return [tool_finding("class_mismatch", f"{shown} GPUs, the class has {gpus}")]
+    if shown == gpus:
+        return []
+    detail = f"{shown} of {gpus} GPUs are there"
+    if log.attached is None:
+        return [tool_finding("gpus_not_listed", detail)]
+    kind, category = FindingKind.HARDWARE, Category.COMPUTE
+    return [
+        Finding(None, "gpu_missing", Severity.CRITICAL, kind, Treatment.REBOOT, category, detail)
+    ]
 
 
 def _absent(log: StateLog, expected: Sequence[Part]) -> list[Finding]:
@@ -130,154 +150,19 @@ def _absent(log: StateLog, expected: Sequence[Part]) -> list[Finding]:
     ]
 
 
-def _state_of(gpu: GpuFields) -> Iterator[Finding]:
-    yield from _recovery(gpu)
-    yield from _remap(gpu)
-    yield from _ecc(gpu)
-    yield from _fabric(gpu)
-    yield from _thermal(gpu)
-    yield from _stale(gpu)
-    yield from _configuration(gpu)
+def _parse(text: str) -> StateLog | None:
+    return parse(text) or parse_table(text) or parse_csv(text)
 
 
-def _recovery(gpu: GpuFields) -> Iterator[Finding]:
-    value = (gpu.first("gpu_recovery_action") or "N/A").strip()
-    lowered = value.lower()
-    if is_unreadable(value):
-        yield _unread(gpu, "gpu_recovery_action", value)
-    elif lowered != "none" and not is_absent(value):
-        name, treatment = _RECOVERY.get(lowered, ("other", None))
-        detail = f"the driver asks for: {value}"
-        yield _hardware(gpu, f"recovery_action_{name}", Category.COMPUTE, treatment, detail)
-    if _yes(gpu.first("gpu_reset_status/reset_required")):
-        yield _needs_reset(gpu, "the driver says that a reset is required")
-
-
-def _remap(gpu: GpuFields) -> Iterator[Finding]:
-    if _yes(gpu.first(*_FAILURE)):
-        detail = "an uncorrectable error could not be remapped"
-        yield _hardware(gpu, "row_remap_failure", Category.MEMORY, Treatment.SWAP, detail)
-    if _yes(gpu.first(*_PENDING)):
-        detail = "a reset takes the row out of use"
-        yield _hardware(gpu, "row_remap_pending", Category.MEMORY, Treatment.RESET, detail)
-    if _yes(gpu.first(*_RETIRED)):
-        detail = "a reset takes the page out of use"
-        yield _hardware(gpu, "page_retirement_pending", Category.MEMORY, Treatment.RESET, detail)
-    for path in (*_PENDING, *_FAILURE):
-        value = gpu.fields.get(path, "")
-        if is_unreadable(value):
-            yield _unread(gpu, path, value)
-
-
-def _ecc(gpu: GpuFields) -> Iterator[Finding]:
-    for memory, reason in (("dram", "ecc_uncorrectable"), ("sram", "sram_uncorrectable")):
-        count = _uncorrectable(gpu, _VOLATILE, memory)
-        if count:
-            detail = f"{count:.0f} uncorrectable {memory.upper()} errors since the driver loaded"
-            yield _hardware(gpu, reason, Category.MEMORY, Treatment.RESET, detail)
-    if _yes(gpu.first("ecc_errors/aggregate/sram_threshold_exceeded")):
-        detail = "more SRAM errors than the threshold"
-        yield _hardware(gpu, "sram_threshold", Category.MEMORY, Treatment.SWAP, detail)
-    current = gpu.first("ecc_mode/current_ecc", "ecc_mode/current") or ""
-    if is_unreadable(current):
-        yield _unread(gpu, "ecc_mode", current)
-    for path, value in gpu.under(*_VOLATILE).items():
-        if "uncorrectable" in path and is_unreadable(value):
-            yield _unread(gpu, path, value)
-
-
-def _uncorrectable(gpu: GpuFields, prefixes: tuple[str, ...], memory: str) -> float | None:
-    """Uncorrectable errors of one kind of memory, None when no field says a number."""
-    found = []
-    for path, value in gpu.under(*prefixes).items():
-        new_form = f"{memory}_uncorrectable" in path
-        old_form = memory == "dram" and "double_bit" in path and path.endswith("total")
-        count = None
-        if (new_form or old_form) and value.strip().isdigit():
-            count = float(value)
-        if count is not None:
-            found.append(count)
-    return sum(found) if found else None
-
-
-def _fabric(gpu: GpuFields) -> Iterator[Finding]:
-    state = (gpu.first("fabric/state") or "").strip().lower()
-    status = (gpu.first("fabric/status") or "").strip()
-    if state in _FABRIC_BUSY:
-        yield tool_finding("fabric_not_ready", f"the fabric is {state}", gpu.bus_id)
-    elif state == "completed" and not is_absent(status) and status.lower() != "success":
-        reason = "fabric_status_" + "_".join(status.lower().split())
-        detail = f"the fabric says: {status}"
-        yield _hardware(gpu, reason, Category.INTERCONNECT, None, detail)
-
-
-def _thermal(gpu: GpuFields) -> Iterator[Finding]:
-    """The GPU slows itself down because it is hot, at this moment."""
-    active = [
-        path.rsplit("/", 1)[-1]
-        for path, value in gpu.fields.items()
-        if path.endswith(("hw_thermal_slowdown", "sw_thermal_slowdown")) and value == "Active"
-    ]
-    if active:
-        detail = f"active: {', '.join(active)}"
-        yield _hardware(gpu, "thermal_slowdown", Category.THERMAL, None, detail)
-
-
-def _stale(gpu: GpuFields) -> Iterator[Finding]:
-    """Fields that print why they have no value any more."""
-    values = {v.strip().strip("[]").lower() for v in gpu.fields.values()}
-    if "gpu requires reset" in values:
-        yield _needs_reset(gpu, "the GPU gives no values before a reset")
-    if "gpu is lost" in values:
-        yield lost_finding(gpu.bus_id, "the GPU gives no values: it is lost")
-
-
-def _configuration(gpu: GpuFields) -> Iterator[Finding]:
-    said = (
-        ("persistence_mode_off", gpu.first("persistence_mode"), "disabled"),
-        ("ecc_disabled", gpu.first("ecc_mode/current_ecc", "ecc_mode/current"), "disabled"),
-        ("mig_enabled", gpu.first("mig_mode/current_mig", "mig_mode/current"), "enabled"),
-    )
-    for reason, value, sign in said:
-        if (value or "").strip().lower() == sign:
-            kind = FindingKind.CONFIGURATION
-            yield Finding(gpu.bus_id, reason, Severity.INFO, kind, detail=f"it is {sign}")
-
-
-def _measurements(gpu: GpuFields) -> Iterator[Measurement]:
-    for name, unit, paths in _MEASURES:
-        value = gpu.number(*paths)
-        if value is not None:
-            yield Measurement(name, gpu.bus_id, value, unit)
-    for word, prefix in (("volatile", _VOLATILE), ("aggregate", ("ecc_errors/aggregate/",))):
-        for memory in ("dram", "sram"):
-            count = _uncorrectable(gpu, prefix, memory)
-            if count is not None:
-                name = f"{memory}_uncorrectable_{word}"
-                yield Measurement(name, gpu.bus_id, count, "errors")
-
-
-def _hardware(
-    gpu: GpuFields, reason: str, category: Category, treatment: Treatment | None, detail: str
-) -> Finding:
-    grave = treatment in {Treatment.SWAP, Treatment.REBOOT} or reason.endswith("_uncorrectable")
-    severity = Severity.CRITICAL if grave else Severity.MAJOR
-    return Finding(gpu.bus_id, reason, severity, FindingKind.HARDWARE, treatment, category, detail)
-
-
-def _needs_reset(gpu: GpuFields, detail: str) -> Finding:
-    return _hardware(gpu, "gpu_requires_reset", Category.COMPUTE, Treatment.RESET, detail)
-
-
-def _unread(gpu: GpuFields, name: str, value: str) -> Finding:
-    return tool_finding("unreadable", f"{name} reads {value!r}", gpu.bus_id)
-
-
-def _yes(value: str | None) -> bool:
-    return (value or "").strip().lower() == "yes"
+def _is_query(text: str) -> bool:
+    """Whether the rows of a query name GPUs: any list with commas could be one without."""
+    log = parse_csv(text)
+    return bool(log and any(p.startswith(JUDGED) for gpu in log.gpus for p in gpu.fields))
 
 
 def _outside(text: str) -> str:
-    """What was printed around an XML document, all of it for a text form."""
-    start = text.find("<?xml")
-    return text[: start if start >= 0 else len(text)]
+    """What was printed around an XML document, all of it for the other forms."""
+    start, end = text.find("<?xml"), text.rfind("</nvidia_smi_log>")
+    if start < 0:
+        start = text.find("<nvidia_smi_log")
+    return text if start < 0 or end < start else f"{text[:start]}\n{text[end:]}"

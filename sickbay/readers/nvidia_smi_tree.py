@@ -14,16 +14,28 @@ from sickbay.readers.parts import bus_id
 _ROOT = "nvidia_smi_log"
 _GPU_LINE = re.compile(r"^GPU ([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s*$", re.IGNORECASE)
 _FIELD = re.compile(r"^(\s*)(\S[^:]*?)\s*(?::\s?(.*))?$")
-_NOT_A_VALUE = {"", "n/a", "[n/a]", "not supported", "[not supported]", "[unknown]"}
+_NOT_A_VALUE = {"", "n/a", "[n/a]", "not supported", "[not supported]", "[unknown]",
+                "requested functionality has been deprecated"}  # fmt: skip
 _UNREADABLE = {"unknown error", "[unknown error]", "err!", "[err!]"}
 
 
 @dataclass
 class GpuFields:
-    """What one GPU's section says. `bus_id` is None when the text does not name it."""
+    """What one GPU's section says. `bus_id` is None when the text does not name it.
+
+    `index` is the driver's number where one is printed. `lead` is what the layout names a GPU by,
+    where that is not its bus id.
+    """
 
     bus_id: str | None
     fields: dict[str, str] = field(default_factory=dict)
+    index: str | None = None
+    lead: str | None = None
+
+    @property
+    def part(self) -> str | None:
+        """What a finding calls this GPU."""
+        return self.bus_id or self.index
 
     def first(self, *paths: str) -> str | None:
         """The value of the first path that is there, None when none is."""
@@ -40,11 +52,15 @@ class GpuFields:
 
 @dataclass(frozen=True)
 class StateLog:
-    """A whole answer: its GPUs, how many it says are attached, and whether it was cut off."""
+    """A whole answer: its GPUs, how many it says are attached, and whether it was cut off.
+
+    `doubts` are reasons with a sentence each why the answer is not to be taken as a whole.
+    """
 
     gpus: tuple[GpuFields, ...]
     attached: int | None = None
     truncated: bool = False
+    doubts: tuple[tuple[str, str], ...] = ()
 
 
 def number(value: str | None) -> float | None:

@@ -29,7 +29,8 @@ def hardware(reading):
          {("0009:01:00", "xid_149", Treatment.RESET), ("0008:01:00", "xid_149", Treatment.RESET),
           ("0018:01:00", "xid_154", Treatment.RESET), ("0019:01:00", "xid_154", Treatment.RESET)}),
         ("log_gb200_nonfatal_and_fatal.txt",
-         {("0008:01:00", "xid_149", Treatment.RESET), ("0018:01:00", "xid_149", Treatment.RESET)}),
+         {("0008:01:00", "xid_149", Treatment.RESET), ("0018:01:00", "xid_149", Treatment.RESET),
+          ("0008:01:00", "xid_145", None), ("0018:01:00", "xid_145", None)}),
         ("log_gb_45_caused_by_previous.txt", {("0000:dc:00", "xid_149", Treatment.RESET)}),
         ("log_sxid_79_with_nvswitch_20034.txt", {("0000:91:00", "xid_79", Treatment.REBOOT)}),
     ],
@@ -83,11 +84,17 @@ def test_a_code_nobody_described_is_no_verdict():
     assert reading.findings[0].kind is FindingKind.TOOL
 
 
-def test_a_switch_event_alone_is_no_verdict_and_no_xid():
+def test_a_fatal_switch_event_alone_fails_the_fabric_and_is_no_xid():
     text = "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
     reading = read(text)
-    assert reading.verdict is Verdict.INCONCLUSIVE
-    assert [f.reason for f in reading.findings] == ["sxid_20034"]
+    assert (reading.verdict, reading.category) == (Verdict.FAIL, Category.FABRIC)
+    assert [(f.part, f.reason) for f in reading.findings] == [("0000:06:00", "sxid_20034")]
+
+
+def test_a_switch_event_that_is_not_fatal_is_a_warning_beside_a_pass():
+    reading = read("nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 12028, Non-fatal, Link 32 egress")
+    assert reading.verdict is Verdict.PASS
+    assert [(f.reason, f.severity) for f in reading.findings] == [("sxid_12028", "warning")]
 
 
 @pytest.mark.parametrize(

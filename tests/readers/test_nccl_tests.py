@@ -133,6 +133,20 @@ def test_the_oldest_rows_have_no_operation_and_an_error_instead_of_a_count():
     }
 
 
+def test_the_first_layout_has_no_marks_and_other_names():
+    text = (
+        "nThread 1 nGpus 2 minBytes 9 maxBytes 33554432 step: 1048576(bytes) validation: 1\n"
+        "# Using devices\n#   Rank  0 on n1 device  0 [0x04] Tesla K80\n"
+        "#   Rank  1 on n1 device  1 [0x05] Tesla K80\n"
+        "#      bytes   N  type    op   time  algbw  busbw  res   time  algbw  busbw  res\n"
+        "  134217728  33554432  float  sum  12.34  10.40  10.40  0e+00  12.26 10.60 10.60 2e-07\n"
+        " Out of bounds values : 0 OK\n Avg bus bandwidth    : 10.5\n"
+    )
+    reading = read(text, floors={"nccl_busbw_gbps": 10.5}, ranks=2)
+    assert reading.verdict is Verdict.PASS
+    assert values(reading, "busbw_gbps_peak") == [10.6]
+
+
 def test_lines_of_nccl_between_rows_and_footer_change_nothing():
     noise = "n1:20:21 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 busId f000 - COMPLETE\n"
     assert read(row() + noise + FOOT.format(0, "OK", "8")).verdict is Verdict.PASS

@@ -70,6 +70,21 @@ def test_cells_come_from_the_matrix_with_their_parts():
     }
 
 
+def test_older_and_newer_layouts_mean_the_same():
+    unnamed = "Device 0: NVIDIA L40S\nDevice 1: NVIDIA L40S\n\n"
+    waiving = "\nWaiving device_to_device_memcpy_write_ce.\n"
+    reading = read(unnamed + H2D + waiving, gpus=2)
+    assert reading.verdict is Verdict.PASS
+    assert "1 waived" in reading.why
+    assert reasons(read(unnamed + waiving)) == {"not_applicable"}
+    out = case("device_to_host_memcpy_ce", INTO.replace("CPU(row)", "GPU(row)").replace(
+        "GPU(column)", "CPU(column)"), ("25.97", "26.00"))  # fmt: skip
+    newer = out + "COEFFICIENT_OF_VARIATION device_to_host_memcpy_ce 0.02\n"
+    assert cells(read(newer), "device_to_host_memcpy_ce") == {("0", None): 25.97, ("1", None): 26.0}
+    floor = {"d2h_gbps": 25.99}
+    assert [f.part for f in read(unnamed + newer, floors=floor).findings] == ["0"]
+
+
 def test_a_part_under_the_floor_fails_by_its_bus_id():
     reading = read(HEAD + H2D + D2D + NOTE, floors={"h2d_gbps": 55.0, "p2p_gbps": 270})
     assert reading.verdict is Verdict.FAIL

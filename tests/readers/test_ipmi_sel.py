@@ -1,0 +1,112 @@
+"""The event log of a board: what stands, what is over, and what nobody knows."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sickbay.domain.node import Category
+from sickbay.domain.reading import FindingKind, Verdict
+from sickbay.readers import ipmi_sel
+
+
+def row(sensor, event, word="Asserted", *, number=1, more=""):
+    return f" {number:3x} | 01/18/2023 | 14:49:30 | {sensor} | {event} | {word}{more}\n"
+
+
+PRESENT = row("Power Supply #0xa1", "Presence detected")
+FATAL = row("Critical Interrupt #0x90", "Bus Fatal Error", number=2)
+
+
+def read(text, *, exit_code=None):
+    return ipmi_sel.read(text, exit_code=exit_code)
+
+
+def reasons(reading):
+    return {(f.part, f.reason) for f in reading.findings}
+
+
+@pytest.mark.parametrize(
+    ("sensor", "event", "reason", "category"),
+    [
+        ("Critical Interrupt #0x90", "Bus Fatal Error", "bus_fatal_error", Category.HOST),
+        ("Critical Interrupt PCIe", "PCI SERR", "bus_fatal_error", Category.HOST),
+        ("Memory #0x02", "Uncorrectable ECC (@DIMM4B(CPU1))", "memory_uncorrected",
+         Category.HOST),
+        ("Processor CPU0", "IERR", "processor_error", Category.HOST),
+        ("Processor CPU0", "Thermal Trip", "thermal_trip", Category.THERMAL),
+        ("Power Supply PSU3", "Failure detected", "power_supply_failed", Category.HOST),
+        ("Power Supply PSU3", "Power Supply AC lost", "power_supply_input_lost", Category.HOST),
+        ("Drive Slot / Bay #0x21", "Drive Fault", "drive_fault", Category.STORAGE),
+        ("Temperature Inlet", "Upper Critical going high", "thermal_critical", Category.THERMAL),
+        ("Fan FAN_7", "Lower Non-recoverable going low ", "thermal_critical", Category.THERMAL),
+        ("Voltage P12V", "Lower Critical going low ", "sensor_critical", Category.HOST),
+    ],
+)  # fmt: skip
+def test_a_fault_that_stands_fails_by_its_kind(sensor, event, reason, category):
+    reading = read(PRESENT + row(sensor, event, more=" | Reading 9 > Threshold 8"))
+    assert (reading.verdict, reading.category) == (Verdict.FAIL, category)
+    assert reason in {f.reason for f in reading.findings}
+
+
+def test_an_event_that_was_deasserted_is_over():
+    text = row("Temperature Inlet", "Upper Critical going high")
+    assert read(
+        text + row("Temperature Inlet", "Upper Critical going high", "Deasserted")
+    ).verdict is (Verdict.PASS)
+    again = text.replace("Asserted", "Deasserted") + text
+    assert read(again).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("sensor", "event", "reason"),
+    [
+        ("Voltage #0x4d", "Upper Non-critical going high", "sensor_non_critical"),
+        ("Memory DIMM", "Correctable ECC", "memory_corrected"),
+        ("Power Supply", "Predictive failure", "predictive_failure"),
+        ("Something new", "Flux went bad", "sel_event_unknown"),
+    ],
+)
+def test_what_is_no_fault_yet_or_not_known_is_no_verdict(sensor, event, reason):
+    reading = read(row(sensor, event))
+    assert reading.verdict is Verdict.INCONCLUSIVE
+    assert [(f.reason, f.kind) for f in reading.findings] == [(reason, FindingKind.TOOL)]
+
+
+@pytest.mark.parametrize(
+    ("sensor", "event"),
+    [
+        ("Event Logging Disabled #0x07", "Log area reset/cleared"),
+        ("Drive Slot / Bay #0x21", "Drive Present"),
+        ("System ACPI Power State", "S0/G0: working"),
+        ("System Boot Initiated", "Initiated by power up"),
+        ("System Event", "Timestamp Clock Sync"),
+        ("OS Stop/Shutdown", "Run-time critical stop"),
+    ],
+)
+def test_notes_are_kept_and_change_nothing(sensor, event):
+    reading = read(row(sensor, event))
+    assert reading.verdict is Verdict.PASS
+    assert len(reading.findings) == 1
+
+
+def test_an_empty_log_passes_and_a_silent_board_does_not():
+    assert read("SEL has no entries\n").verdict is Verdict.PASS
+    dead = read("Could not open device at /dev/ipmi0: No such file or directory\n", exit_code=1)
+    assert (dead.verdict, reasons(dead)) == (Verdict.INCONCLUSIVE, {(None, "bmc_unreachable")})
+    assert read("hello\n").verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_same_fault_many_times_is_one_finding():
+    rows = "".join(FATAL.replace("14:49", f"14:{m:02}") for m in range(10, 40))
+    assert len(read(rows).findings) == 1
+
+
+def test_a_row_before_the_clock_was_set_is_a_row():
+    text = "  3 | Pre-Init  |0000000013| Critical Interrupt #0x90 | Bus Fatal Error | Asserted\n"
+    assert read(text).verdict is Verdict.FAIL
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(FATAL) - 1))
+def test_no_prefix_of_a_failing_row_passes(at):
+    assert read(FATAL[:at]).verdict is not Verdict.PASS
