@@ -3,14 +3,16 @@
 import asyncio
 import time
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from temporalio import activity
 
 from activities.effects import withheld_by
 from sickbay.contracts.steps import Action, NodeFacts, SuiteAnswer, SuiteRequest
+from sickbay.domain.neighbour import Borrowed
 from sickbay.domain.node import Node
-from sickbay.domain.proof import Check, CheckResult, SuiteResult, suite_verdict
+from sickbay.domain.proof import PAIR, Check, CheckResult, SuiteResult, suite_verdict
 from sickbay.domain.reading import Verdict
 from sickbay.errors import NodeUnreadable
 from sickbay.ports import CheckRunner, Evidence, Inventory, NodeControl, Safety
@@ -47,11 +49,15 @@ class CheckActivities:
         node = await self._inventory.node(step.node)
         if node is None:
             return SuiteAnswer(result=None)
+        lent = request.neighbour
+        other = await self._inventory.node(lent.node) if lent is not None else None
         ends_at = time.monotonic() + request.deadline_s
         results = []
         for check in request.suite.checks:
             left_s = min(request.check_deadline_s, ends_at - time.monotonic())
-            results.append(await self._run(check, node=node, deadline_s=left_s))
+            if check == PAIR and lent is not None:
+                left_s = min(left_s, _left_s(lent))
+            results.append(await self._run(check, node=node, other=other, deadline_s=left_s))
         verdict = suite_verdict(results)
         result = SuiteResult(request.suite.name, verdict=verdict, checks=tuple(results))
         return SuiteAnswer(result=result, parts=await self._parts())
@@ -69,11 +75,13 @@ class CheckActivities:
         """The node's present boot id and parts."""
         return await _beating(self._control.facts(), "facts")
 
-    async def _run(self, check: Check, *, node: Node, deadline_s: float) -> CheckResult:
+    async def _run(
+        self, check: Check, *, node: Node, other: Node | None, deadline_s: float
+    ) -> CheckResult:
         if deadline_s <= 0:
             return CheckResult(check, Verdict.INCONCLUSIVE, why="no time left in the suite")
         began = time.monotonic()
-        run = self._runner.run(check, node=node, deadline_s=deadline_s)
+        run = self._runner.run(check, node=node, deadline_s=deadline_s, neighbour=other)
         output = await _beating(run, check.label)
         evidence = await self._evidence.put(output.raw, kind=check.label)
         return CheckResult(
@@ -84,6 +92,11 @@ class CheckActivities:
             evidence=evidence,
             duration_s=time.monotonic() - began,
         )
+
+
+def _left_s(lent: Borrowed) -> float:
+    """Seconds a neighbour is still ours; after that jobs may start on it."""
+    return (lent.until - datetime.now(UTC)).total_seconds()
 
 
 async def _beating(work: Coroutine[Any, Any, ResultT], label: str) -> ResultT:

@@ -7,6 +7,7 @@ from temporalio import activity
 from activities.clock import Clock
 from activities.effects import retry_transient, withheld_by
 from sickbay.contracts.steps import Action, DrainRequest, DrainResult, DrainState, StepRequest
+from sickbay.domain.gate import is_borrow
 from sickbay.ports import Safety, Scheduler
 
 
@@ -29,9 +30,11 @@ class DrainActivities:
         while True:
             state = await self._scheduler.drain_state(step.node)
             activity.heartbeat(str(state.state))
+            state = await self._unless_borrowed(state, node=step.node)
             if state.state is DrainState.DRAINED:
                 return state
-            if request.evict and not evicted and state.state is DrainState.DRAINING:
+            busy = state.state is DrainState.DRAINING
+            if request.evict and not evicted and busy and not all(map(is_borrow, state.blocking)):
                 withheld = await self._evict(step, mark=request.mark, blocking=state.blocking)
                 if withheld:
                     return withheld
@@ -40,6 +43,13 @@ class DrainActivities:
             if self._clock() >= request.deadline:
                 return state
             await asyncio.sleep(request.poll_s)
+
+    async def _unless_borrowed(self, state: DrainResult, *, node: str) -> DrainResult:
+        """A node that another repair runs a check on is not empty; that borrow ends by itself."""
+        if state.state is not DrainState.DRAINED:
+            return state
+        marks = [mark for mark, _ in await self._scheduler.marks(node) if is_borrow(mark)]
+        return DrainResult(DrainState.DRAINING, blocking=tuple(marks)) if marks else state
 
     async def _evict(
         self, step: StepRequest, *, mark: str, blocking: tuple[str, ...]

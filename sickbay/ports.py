@@ -37,6 +37,7 @@ from sickbay.domain.evidence import EvidenceRef
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.gate import Hold
 from sickbay.domain.health import Health, Standing
+from sickbay.domain.neighbour import Bystander
 from sickbay.domain.node import Node, Part, Treatment
 from sickbay.domain.power import PowerState
 from sickbay.domain.proof import Check
@@ -105,8 +106,13 @@ class CheckOutput:
 class CheckRunner(Protocol):
     """Runs one check on this node."""
 
-    async def run(self, check: Check, *, node: Node, deadline_s: float) -> CheckOutput:
-        """Run to the end or to the deadline; a timeout or a missing tool is inconclusive."""
+    async def run(
+        self, check: Check, *, node: Node, deadline_s: float, neighbour: Node | None = None
+    ) -> CheckOutput:
+        """Run to the end or to the deadline; a timeout or a missing tool is inconclusive.
+
+        `neighbour` is the other node of a check across two: without it that is inconclusive.
+        """
 
 
 class NodeControl(Protocol):
@@ -295,6 +301,12 @@ class Records(Protocol):
 
     async def holds(self, node: str) -> tuple[Hold, ...]:
         """The holds that stand on a node."""
+
+    async def borrowed(self) -> tuple[Hold, ...]:
+        """The holds on borrowed neighbours that stand, of the whole fleet."""
+
+    async def bystanders(self, pool: str) -> tuple[Bystander, ...]:
+        """Every node of a pool as it stands on record, for the choice of a neighbour."""
 
     async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
         """Record the exact time the scheduler's bit changed: the ledger of usable compute."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from sickbay.cluster_settings import CodecSettings, MetricsSettings, TemporalSettings
@@ -35,6 +35,13 @@ _PASSWORD_IN_URL = re.compile(r"://[^/@?#]*:[^/@]+@|[?&]password=")
 Mode = Literal["observe", "approve", "act"]
 Seconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+# A floor with a misspelt name would never be judged, so only names that are judged are taken.
+FloorKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(nccl_(pair_)?busbw|nvbandwidth_(host|device)_[a-z0-9_]+|h2d|d2h|p2p)_gbps$"
+    ),
+]
 
 # What a machine needs to answer at all, however fast policy time runs (seconds of wall clock).
 FLOORS_S: Mapping[str, float] = {
@@ -45,6 +52,7 @@ FLOORS_S: Mapping[str, float] = {
     "treatment_deadline_s": 60.0,
     "drain_poll_s": 0.2,
     "inconclusive_wait_s": 0.5,
+    "neighbour_wait_s": 20.0,
     "permit_recheck_s": 5.0,
     "stopped_recheck_s": 1.0,
 }
@@ -109,6 +117,7 @@ class PolicySettings(Section):
     heartbeat_timeout_s: Positive = 30.0
     inconclusive_wait_s: Positive = 120.0
     inconclusive_limit: int = Field(default=3, ge=1)
+    neighbour_wait_s: Positive = 3600.0
     swap_reminder_s: Positive = 8 * 3600.0
     swap_escalation_s: Positive = 3 * 24 * 3600.0
     human_reminder_s: Positive = 8 * 3600.0
@@ -162,6 +171,17 @@ class PoolSettings(Section):
     policy: PolicySettings | None = None
 
 
+class ClassSettings(Section):
+    """What nodes of one class owe, and how ranks are started on two of them.
+
+    Floors are GB/s. A floor that is not given is not judged: a site measures its own.
+    """
+
+    floors: dict[FloorKey, Positive] = Field(default_factory=dict)
+    nccl_network: str = ""
+    nccl_launcher: tuple[str, ...] = Field(default=("mpirun",), min_length=1)
+
+
 class Settings(Section):
     """All settings of one installation."""
 
@@ -181,6 +201,7 @@ class Settings(Section):
     recovery: RecoverySettings = RecoverySettings()
     retention: RetentionSettings = RetentionSettings()
     pools: dict[str, PoolSettings] = Field(default_factory=dict)
+    classes: dict[str, ClassSettings] = Field(default_factory=dict)
 
     @property
     def store_url(self) -> str:

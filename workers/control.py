@@ -19,6 +19,7 @@ from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
 from workers.process import GRACE, arguments, run, sandbox
+from workers.sweep import sweep_neighbours
 from workflows.fleet_sweep import FleetSweep
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -26,6 +27,7 @@ from workflows.pool_scoring import PoolScoring
 
 log = logging.getLogger(__name__)
 
+SWEEP_S = 5.0
 WORKFLOWS = [NodeRepair, PoolBudget, PoolScoring, FleetSweep]
 
 
@@ -54,9 +56,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         async with worker:
             # Before scoring: a lost repair goes on under its hold before a finding starts another.
             await _start_sweep(client, settings)
-            await _start_scoring(client, settings, sorted({n.pool for n in nodes}))
+            pools = sorted({n.pool for n in nodes})
+            await _start_scoring(client, settings, pools)
             log.info("control worker serves %d nodes", len(nodes))
-            await stop.wait()
+            neighbours = wiring.neighbour_activities(
+                settings, pools=pools, client=client, records=records, out=out
+            )
+            await sweep_neighbours(neighbours, stop=stop, every_s=SWEEP_S)
     finally:
         await out.http.aclose()
         await store.close()

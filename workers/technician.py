@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 NAME = "simulated-technician"
 POLL_S = 0.5
+ALL_NICS = "nics"
 # Spread of the time to the rack (log-normal sigma of a swap with a spare on site).
 SIGMA = 0.5
 
@@ -66,6 +67,8 @@ class Technician:
                 return
             if ticket.category == Category.THERMAL and ticket.id not in self.cleaned:
                 await self._clean(ticket)
+            elif ticket.category == Category.FABRIC and not ticket.part_serial:
+                await self._reseat(ticket)
             else:
                 await self._replace(ticket)
         except (Refused, Unreachable) as error:
@@ -78,6 +81,13 @@ class Technician:
         message = WorkDone(work=Work.CLEANED, by=NAME, slot=ticket.slot)
         await self.repairs.send(ticket.node, "work_done", message)
         log.info("cleaned %s of %s", ticket.slot, ticket.node)
+
+    async def _reseat(self, ticket: OpenTicket) -> None:
+        """A slow path with no part named: every NIC of the node is taken out and put in again."""
+        await self.fleet.work(ticket.node, slot=ALL_NICS, work=Work.RESEATED)
+        message = WorkDone(work=Work.RESEATED, by=NAME, note="all NICs and their cables")
+        await self.repairs.send(ticket.node, "work_done", message)
+        log.info("reseated the NICs of %s", ticket.node)
 
     async def _replace(self, ticket: OpenTicket) -> None:
         """Replace the part, unless the slot holds a new one that was not reported yet.

@@ -15,6 +15,7 @@ from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
 from activities.loads import Loads
+from activities.neighbour import NeighbourActivities
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -38,7 +39,7 @@ from sickbay.recovery import Recovery
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.secret_refs import tool_environment
-from sickbay.settings import Settings
+from sickbay.settings import ClassSettings, Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.records import StoreRecords
@@ -129,13 +130,28 @@ async def control_activities(
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now, rollouts=StoreRollouts(records.store))
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
-    owners: list[object] = [gate, people, scoring, permit, record, drain, sweep]
+    neighbour = neighbour_activities(settings, pools=pools, client=client, records=records, out=out)
+    owners: list[object] = [gate, people, scoring, permit, record, drain, sweep, neighbour]
     pages = _pages(out, [n.id for n in nodes])
     around = Around(records.store, scheduler, witness=pages, safety=safety, inventory=records)
     owners += out_of_band_activities(
         settings, around=around, simulated=out.told, directory=out.directory
     )
     return [method for owner in owners for method in activities_of(owner)]
+
+
+def neighbour_activities(
+    settings: Settings, *, pools: list[str], client: Client, records: StoreRecords, out: Outside
+) -> NeighbourActivities:
+    """What borrows neighbours and gives them back."""
+    safety = StoreSafety(records.store, modes=settings.modes(pools), clock=utc_now)
+    return NeighbourActivities(
+        out.scheduler(),
+        records=records,
+        safety=safety,
+        repairs=TemporalRepairs(client, policy_of=settings.repair_policy),
+        clock=utc_now,
+    )
 
 
 def node_activities(
@@ -158,8 +174,14 @@ def node_activities(
         boot_id_file=out.directory / "nodes" / node.id / "boot_id",
     )
     safety = StoreSafety(records.store, modes=settings.modes([node.pool]), clock=utc_now)
+    expected = settings.classes.get(node.node_class, ClassSettings())
     checks = CheckActivities(
-        ToolCheckRunner(env=env),
+        ToolCheckRunner(
+            env=env,
+            floors=expected.floors,
+            nccl_network=expected.nccl_network or None,
+            launcher=expected.nccl_launcher,
+        ),
         control=control,
         evidence=EvidenceFiles(
             settings.evidence_dir.resolve(),

@@ -71,6 +71,8 @@ DURABLE: Mapping[str, Timing] = {
     "open_gate": Timing(30),
     "withhold": Timing(30),
     "end_withhold": Timing(30),
+    "give_back_neighbour": Timing(30),
+    "report_neighbour": Timing(30),
 }
 
 

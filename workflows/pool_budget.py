@@ -294,19 +294,14 @@ class PoolBudget:
     @workflow.signal(name="ask_permit")
     def ask_permit(self, message: PermitAsk) -> None:
         """A repair asks; asked again after a grant, it is told again."""
-        fields = {k: v for k, v in vars(message).items() if k != "at"}
-        request, at = Ask(asked_at=workflow.now(), **fields), message.at or workflow.now()
+        request, at = _booked(message), message.at or workflow.now()
         self._take(lambda book: book.ask(request, at=at))
 
     @workflow.signal(name="adopt_permit")
     def adopt_permit(self, message: PermitAdopted) -> None:
         """A repair goes on under a hold that stands: its node is out already."""
-        ask = message.ask
-        known = any(p.repair_id == ask.repair_id for p in self.state.permits)
-        request = Ask(asked_at=workflow.now(), **vars(ask))
-        self._take(budget.adopt(self.state, request, closed_at=message.closed_at))
-        if not known:
-            self._book(ask.repair_id, ask.node, "adopted", detail=ask.reason)
+        request = _booked(message.ask)
+        self._take(lambda book: book.adopt(request, closed_at=message.closed_at))
 
     @workflow.signal(name="gate_closed")
     def gate_closed(self, message: GateClosed) -> None:
@@ -393,3 +388,9 @@ class PoolBudget:
 
     def _view(self) -> BudgetView:
         return view_of(self._read_inbox().state(), self.inp.policy)
+
+
+def _booked(message: PermitAsk) -> Ask:
+    """The ask as the budget keeps it, from now on."""
+    fields = {name: value for name, value in vars(message).items() if name != "at"}
+    return Ask(asked_at=workflow.now(), **fields)

@@ -8,14 +8,12 @@ from temporalio import exceptions, workflow
 from temporalio.exceptions import ActivityError, TimeoutType
 
 with workflow.unsafe.imports_passed_through():
-    from activities.checks import CheckActivities
     from activities.drain import DrainActivities
     from activities.gate import GateActivities
     from activities.people import PeopleActivities
     from activities.permit import PermitActivities
     from activities.records import RecordActivities
     from sickbay.contracts.budget import PermitAsk, PermitDecided, PermitReleased
-    from sickbay.contracts.names import node_queue
     from sickbay.contracts.repair import Fault
     from sickbay.contracts.steps import (
         DrainRequest,
@@ -25,23 +23,25 @@ with workflow.unsafe.imports_passed_through():
         Permission,
         StepRequest,
         StepResult,
-        SuiteAnswer,
-        SuiteRequest,
     )
     from sickbay.domain.budget_state import SOFT_REASON
     from sickbay.domain.node import Severity
-    from sickbay.domain.proof import CheckName, SuiteResult, suite_for
+    from sickbay.domain.proof import PAIR, PAIR_EVIDENCE, CheckName, SuiteResult, suite_for
     from sickbay.domain.reading import Finding, FindingKind, Verdict
     from sickbay.domain.repair import LADDER, StageOutcome, Suspect, suspect
     from sickbay.readers.parts import slot_of
-    from workflows.options import durable, local, on_node, remote
+    from workflows.options import durable, local, remote
     from workflows.repair_context import Done, RepairContext
+    from workflows.repair_neighbour import PairedSuites, run_suite
 
 _EVIDENCE_OF = {
     CheckName.DCGM_DIAG: "dcgm",
     CheckName.DCGM_HEALTH: "dcgm",
     CheckName.GPU_STATE: "nvidia_smi",
     CheckName.NVLINK_STATE: "nvidia_smi",
+    CheckName.NVBANDWIDTH: "nvbandwidth",
+    CheckName.NCCL_NODE: "nccl_node",
+    CheckName.NCCL_PAIR: PAIR_EVIDENCE,
 }
 
 
@@ -50,6 +50,7 @@ class RepairStages:
 
     def __init__(self, context: RepairContext) -> None:
         self.c = context
+        self.paired = PairedSuites(context)
         self.decision: PermitDecided | None = None
         self.parts: tuple[str, ...] | None = None
 
@@ -262,25 +263,11 @@ class RepairStages:
     async def _suite(self, verb: str) -> tuple[Done, SuiteResult | None]:
         c = self.c
         suite = suite_for(*c.state.progress.categories)
-        queue = node_queue(c.state.node.id)
-
-        async def call(step: StepRequest) -> SuiteAnswer:
-            p = c.policy
-            request = SuiteRequest(step, suite, p.suite_deadline_s, p.check_deadline_s)
-            return await workflow.execute_activity_method(
-                CheckActivities.run_suite,
-                request,
-                **on_node(
-                    queue,
-                    deadline_s=p.suite_deadline_s,
-                    heartbeat_s=p.heartbeat_timeout_s,
-                    unreachable_s=p.node_queue_timeout_s,
-                    summary=step.operation_id,
-                ),
-            )
-
         try:
-            answer = await c.act(verb, call)
+            if PAIR in suite.checks:
+                answer = await self.paired.run(verb, suite)
+            else:
+                answer = await c.act(verb, lambda step: run_suite(c, step, suite))
         except ActivityError as error:
             return await self.unanswered(error), None
         if answer.withheld is not None:

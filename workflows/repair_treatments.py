@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
         TicketRequest,
         TreatmentRequest,
     )
-    from sickbay.domain.node import Node, Part, Treatment
+    from sickbay.domain.node import Category, Node, Part, Treatment
     from sickbay.domain.repair import StageOutcome
     from workflows.options import local, on_node, out_of_band
     from workflows.repair_context import Done, RepairContext
@@ -213,6 +213,8 @@ class RepairTreatments:
         part = self._part()
         slot = part.slot if part else "the node"
         tried = ", ".join(f"{v.stage} {v.outcome}" for v in s.steps)
+        fabric = part is None and s.progress.category == Category.FABRIC
+        wanted = "Reseat or replace the NICs and cables" if fabric else f"Replace {slot}"
         draft = TicketDraft(
             key=f"{s.node.id}/{s.progress.part or s.node.id}/{s.progress.category}",
             node=s.node.id,
@@ -223,7 +225,7 @@ class RepairTreatments:
             part_serial=part.serial if part else "",
             category=s.progress.category,
             title=f"{s.node.id} {slot}: {s.reason}",
-            body=f"Replace {slot} of {s.node.id} in {s.node.rack}. So far: {tried}.",
+            body=f"{wanted} of {s.node.id} in {s.node.rack}. So far: {tried}.",
             repair_id=s.repair_id,
         )
         return await workflow.execute_local_activity_method(

@@ -5,13 +5,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sickbay.domain.node import Node, PartKind, Severity
+from sickbay.domain.node import Category, Node, PartKind, Severity, Treatment
 from sickbay.domain.proof import Check, CheckName
 from sickbay.domain.reading import FindingKind, Reading, Verdict
 from sickbay.ports import CheckOutput
-from sickbay.readers import dcgm_diag, dcgm_health, nvidia_smi
+from sickbay.readers import dcgm_diag, dcgm_health, nccl_tests, nvbandwidth, nvidia_smi
 from sickbay.readers.conclusion import conclude, tool_finding
 from sickbay.readers.parts import bus_id
+from sickbay.readers.peers import held_to_peers
 from sickbay.tool_process import ToolRun, run_tool
 
 # Level that contains each test (NVIDIA's `dcgmi diag` page). Before DCGM 4 `software` is no name of
@@ -28,11 +29,26 @@ _LEVEL_OF = {
     "pulse_test": 4,
 }
 _LAST_WITH_LEVELS = 3
+PAIR_FLOOR = "nccl_pair_busbw_gbps"
+"""Key of the class's floor of a run across two nodes, GB/s."""
 _VERSION = re.compile(r"version:?\s*(\d+)\.", re.IGNORECASE)
 
 
+# Large messages only: below them latency is measured. Each value is checked (`-c 1`).
+_MESSAGES = ("-b", "512M", "-e", "8G", "-f", "2")
+_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
+_COPIES_BETWEEN = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
+
+
 class ToolCheckRunner:
-    """Starts `nvidia-smi` and `dcgmi` and reads what they print."""
+    """Starts the tools of a node and reads what they print.
+
+    Args:
+        env: the environment the tools run in.
+        floors: bandwidths the node's class owes, in GB/s; an absent one is not judged.
+        nccl_network: the network NCCL must have used between nodes, None when any will do.
+        launcher: what starts ranks on several hosts, with the site's own options.
+    """
 
     def __init__(
         self,
@@ -40,12 +56,20 @@ class ToolCheckRunner:
         *,
         dcgmi: str = "dcgmi",
         nvidia_smi_tool: str = "nvidia-smi",
+        floors: Mapping[str, float] | None = None,
+        nccl_network: str | None = None,
+        launcher: Sequence[str] = ("mpirun",),
     ) -> None:
         self._env = env
         self._dcgmi = dcgmi
         self._smi = nvidia_smi_tool
+        self._floors = dict(floors or {})
+        self._network = nccl_network
+        self._launcher = tuple(launcher)
 
-    async def run(self, check: Check, *, node: Node, deadline_s: float) -> CheckOutput:
+    async def run(
+        self, check: Check, *, node: Node, deadline_s: float, neighbour: Node | None = None
+    ) -> CheckOutput:
         """Run one check to its end or its deadline."""
         ends_at = time.monotonic() + deadline_s
         match check.name:
@@ -71,10 +95,65 @@ class ToolCheckRunner:
                     gpus=_gpus(node),
                     bus_ids={p.serial: bus_id(p.bus_id) or p.uuid for p in node.parts if p.serial},
                 )
+            case CheckName.NVBANDWIDTH:
+                run, reading = await self._copies(node, ends_at)
+            case CheckName.NCCL_NODE:
+                run, reading = await self._collective(node, None, ends_at)
+            case CheckName.NCCL_PAIR if neighbour is None:
+                return CheckOutput(_no_neighbour(), raw=b"")
+            case CheckName.NCCL_PAIR:
+                run, reading = await self._collective(node, neighbour, ends_at)
         if run.exit_code is None:
             reading = _no_answer(reading.tool, run)
         raw = run.text or run.why
         return CheckOutput(reading, raw=raw.encode("utf-8", errors="replace"))
+
+    async def _copies(self, node: Node, ends_at: float) -> tuple[ToolRun, Reading]:
+        """Copies to, from and between the GPUs, verified; a part is held to its peers."""
+        gpus = _gpus(node)
+        tests = (*_COPIES, *(_COPIES_BETWEEN if gpus != 1 else ()))
+        run = await self._tool(["nvbandwidth", "-j", "-t", *tests], ends_at)
+        reading = nvbandwidth.read(
+            run.text, exit_code=run.exit_code, floors=self._floors, wanted=tests, gpus=gpus
+        )
+        return run, held_to_peers(reading)
+
+    async def _collective(
+        self, node: Node, neighbour: Node | None, ends_at: float
+    ) -> tuple[ToolRun, Reading]:
+        """An all-reduce over all GPUs of the node, or of the node and its neighbour."""
+        gpus = _gpus(node) or 1
+        hosts = [node.id] if neighbour is None else [node.id, neighbour.id]
+        words = ["all_reduce_perf", *_MESSAGES]
+        if neighbour is None:
+            argv = [*words, "-g", str(gpus), "-c", "1"]
+            key, category, treatment = nccl_tests.FLOOR, Category.INTERCONNECT, None
+        else:
+            ranks, slots = str(gpus * len(hosts)), ",".join(f"{h}:{gpus}" for h in hosts)
+            start = [*self._launcher, "-np", ranks, "-H", slots, "-x", "NCCL_DEBUG=INFO"]
+            argv = [*start, *words, "-g", "1", "-c", "1"]
+            # No part is named that could be reset; what helps without hands is a fresh boot.
+            key, category, treatment = PAIR_FLOOR, Category.FABRIC, Treatment.REBOOT
+        floor = self._floors.get(key)
+        run = await self._tool(argv, ends_at)
+        reading = nccl_tests.read(
+            run.text,
+            exit_code=run.exit_code,
+            floors={} if floor is None else {nccl_tests.FLOOR: floor},
+            ranks=gpus * len(hosts),
+            gpus_per_host=gpus,
+            network=self._network if neighbour else None,
+        )
+        findings = tuple(
+            replace(f, category=category, treatment=f.treatment or treatment)
+            if f.kind is FindingKind.HARDWARE
+            else f
+            for f in reading.findings
+        )
+        failed = reading.verdict is Verdict.FAIL
+        return run, replace(
+            reading, findings=findings, category=category if failed else reading.category
+        )
 
     async def _health(self, ends_at: float) -> ToolRun:
         """The watch's report; a watch that is off is switched on first."""
@@ -101,6 +180,12 @@ class ToolCheckRunner:
 def _gpus(node: Node) -> int | None:
     """GPUs on record, None when none is."""
     return sum(p.kind is PartKind.GPU for p in node.parts) or None
+
+
+def _no_neighbour() -> Reading:
+    """A run across two nodes that was asked of one."""
+    finding = tool_finding("no_neighbour", "a run across two nodes needs a borrowed neighbour")
+    return conclude(nccl_tests.TOOL, "", [finding], passed=None)
 
 
 def _no_answer(tool: str, run: ToolRun) -> Reading:

@@ -50,6 +50,7 @@ class RepairPolicy:
     heartbeat_timeout_s: float = 30.0
     inconclusive_wait_s: float = 120.0
     inconclusive_limit: int = 3
+    neighbour_wait_s: float = 3600.0
     swap_reminder_s: float = 8 * 3600.0
     swap_escalation_s: float = 3 * 24 * 3600.0
     human_reminder_s: float = 8 * 3600.0

@@ -7,6 +7,7 @@ from enum import StrEnum
 from sickbay.domain.firmware import FirmwareTarget
 from sickbay.domain.gate import Hold
 from sickbay.domain.health import Health, Standing
+from sickbay.domain.neighbour import Borrowed
 from sickbay.domain.node import Node, Part, Severity, Treatment
 from sickbay.domain.proof import Suite, SuiteResult
 from sickbay.domain.repair import Attempt
@@ -120,12 +121,16 @@ class DrainResult:
 
 @dataclass(frozen=True)
 class SuiteRequest:
-    """Run a suite on the node: all of it ends by `deadline_s`, each check by `check_deadline_s`."""
+    """Run a suite on the node: all of it ends by `deadline_s`, each check by `check_deadline_s`.
+
+    `neighbour` is the borrowed node of a check that needs one; such a check ends before the borrow.
+    """
 
     step: StepRequest
     suite: Suite
     deadline_s: float
     check_deadline_s: float
+    neighbour: Borrowed | None = None
 
 
 @dataclass(frozen=True)

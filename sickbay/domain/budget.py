@@ -36,32 +36,10 @@ def ask(state: BudgetState, request: Ask) -> BudgetState:
 def adopt(
     state: BudgetState, request: Ask, *, closed_at: datetime
 ) -> tuple[BudgetState, tuple[Decision, ...]]:
-    """Book a node that is out already, whose repair was lost and goes on.
-
-    A budget that kept its memory changes nothing. One that lost it counts the node as out again,
-    and the closure in the window from when it truly happened; no limit is asked, because the gate
-    is closed whatever the answer would be.
-    """
-    if any(p.repair_id == request.repair_id for p in state.permits):
-        return state, ()
-    permit = Permit(
-        repair_id=request.repair_id,
-        workflow_id=request.workflow_id,
-        node=request.node,
-        group=request.group,
-        granted_at=closed_at,
-    )
-    charged = any(s.repair_id == request.repair_id for s in state.spent)
-    charge = () if charged else (Spent(request.repair_id, closed_at, closed_at=closed_at),)
-    ended = [w for w in state.withheld if w.node == request.node]
-    booked = replace(
-        state,
-        queue=tuple(a for a in state.queue if a.repair_id != request.repair_id),
-        permits=(*(p for p in state.permits if p.node != request.node), permit),
-        spent=(*state.spent, *charge),
-        withheld=tuple(w for w in state.withheld if w.node != request.node),
-    )
-    return booked, _end_withhold(w for w in ended if w.placed)
+    """Book a node that is out already, whose repair was lost and goes on."""
+    book = Book(state)
+    book.adopt(request, closed_at=closed_at)
+    return book.state(), tuple(book.decisions)
 
 
 def release(

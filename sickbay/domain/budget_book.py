@@ -93,6 +93,34 @@ class Book:
         self.asked_at.append(request.asked_at)
         self._note(at or request.asked_at, "asked", request, request.reason)
 
+    def adopt(self, request: Ask, *, closed_at: datetime) -> None:
+        """Book a node that is out already, whose repair was lost and goes on.
+
+        A budget that kept its memory changes nothing. One that lost it counts the node as out
+        again, and the closure in the window from when it truly happened; no limit is asked, because
+        the gate is closed whatever the answer would be.
+        """
+        if request.repair_id in self.permits:
+            return
+        if request.repair_id in self.queue:
+            self._drop_ask(self.queue[request.repair_id])
+        if request.node in self.permit_of:
+            self.drop_permit(self.permit_of[request.node])
+        self._put_permit(
+            Permit(
+                repair_id=request.repair_id,
+                workflow_id=request.workflow_id,
+                node=request.node,
+                group=request.group,
+                granted_at=closed_at,
+            )
+        )
+        if all(s.repair_id != request.repair_id for s in self.spent):
+            self.spent.append(Spent(request.repair_id, closed_at, closed_at=closed_at))
+        if request.node in self.withheld:
+            self._unmark(request.node)
+        self._note(closed_at, "adopted", request, request.reason)
+
     def release(
         self, repair_id: str, *, at: datetime, why: str = "", closed_at: datetime | None = None
     ) -> None:
@@ -178,10 +206,7 @@ class Book:
         permit = Permit(
             ask.repair_id, ask.workflow_id, ask.node, ask.group, granted_at=now, extra=extra
         )
-        self.permits[permit.repair_id] = permit
-        self.permit_of[permit.node] = permit
-        self.groups[permit.group] += 1
-        self.closed.add(permit.node)
+        self._put_permit(permit)
         if not extra:
             self.spent.append(Spent(ask.repair_id, granted_at=now))
         self.kept = replace(self.kept, extra=self.kept.extra - extra, granted=self.kept.granted + 1)
@@ -193,6 +218,12 @@ class Book:
         if row.repair_id:
             self._mark_of[row.repair_id] = row.node
         self._touch(row.node)
+
+    def _put_permit(self, permit: Permit) -> None:
+        self.permits[permit.repair_id] = permit
+        self.permit_of[permit.node] = permit
+        self.groups[permit.group] += 1
+        self.closed.add(permit.node)
 
     def drop_permit(self, permit: Permit) -> None:
         """Take a permit away."""

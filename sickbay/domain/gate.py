@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 MARK_PREFIX = "sickbay:"
+BORROW_PREFIX = f"{MARK_PREFIX}borrow:"
 
 
 class HoldKind(StrEnum):
@@ -18,6 +19,7 @@ class HoldKind(StrEnum):
     WITHHELD = "withheld"
     OPERATOR = "operator"
     FOREIGN = "foreign"
+    BORROWED = "borrowed"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ def mark_of(repair_id: str) -> str:
 def withheld_mark(node: str) -> str:
     """The scheduler mark of a withheld node: closed without a permit, and without a treatment."""
     return f"{MARK_PREFIX}withheld.{node}"
+
+
+def borrow_mark(repair_id: str) -> str:
+    """The scheduler mark of the neighbour that a repair has borrowed; one at a time."""
+    return f"{BORROW_PREFIX}{repair_id}"
+
+
+def is_borrow(mark: str) -> bool:
+    """Whether a mark says that a repair of another node has borrowed this one."""
+    return mark.startswith(BORROW_PREFIX)
 
 
 def is_ours(mark: str) -> bool:

@@ -19,6 +19,9 @@ class CheckName(StrEnum):
     NVLINK_STATE = "nvlink_state"
     DCGM_HEALTH = "dcgm_health"
     DCGM_DIAG = "dcgm_diag"
+    NVBANDWIDTH = "nvbandwidth"
+    NCCL_NODE = "nccl_node"
+    NCCL_PAIR = "nccl_pair"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,14 @@ _DIAG_TESTS: dict[Category, tuple[str, ...]] = {
 }
 _SHORT_DIAG = ("software", "memory", "pcie")
 _LINKED = {Category.INTERCONNECT, Category.FABRIC}
+_MEASURED: dict[Category, tuple[CheckName, ...]] = {
+    Category.INTERCONNECT: (CheckName.NVBANDWIDTH, CheckName.NCCL_NODE),
+    Category.FABRIC: (CheckName.NCCL_NODE, CheckName.NCCL_PAIR),
+    Category.PERFORMANCE: (CheckName.NVBANDWIDTH,),
+}
+_LAST = (CheckName.NVBANDWIDTH, CheckName.NCCL_NODE, CheckName.NCCL_PAIR)
+PAIR = Check(CheckName.NCCL_PAIR)
+PAIR_EVIDENCE = "nccl_pair"
 
 
 def suite_for(*categories: Category) -> Suite:
@@ -86,7 +97,24 @@ def suite_for(*categories: Category) -> Suite:
     checks = [Check(CheckName.GPU_STATE), Check(CheckName.DCGM_HEALTH), diag]
     if _LINKED & set(categories):
         checks.insert(1, Check(CheckName.NVLINK_STATE))
+    measured = {name for c in categories for name in _MEASURED.get(c, ())}
+    checks += [Check(name) for name in _LAST if name in measured]
     return Suite(name="standard:" + ("+".join(categories) or "short"), checks=tuple(checks))
+
+
+def without_pair(suite: Suite) -> Suite:
+    """The suite's checks that the node runs by itself."""
+    return Suite(suite.name, tuple(c for c in suite.checks if c != PAIR))
+
+
+def owes_pair(categories: Sequence[Category], *, evidence: Sequence[str]) -> bool:
+    """Whether the pair check cannot be left out when no neighbour is free.
+
+    It owns the fault when the trigger is the fabric's (the first category), or when a run across
+    two nodes is what found it.
+    """
+    trigger = categories[0] if categories else None
+    return trigger is Category.FABRIC or PAIR_EVIDENCE in evidence
 
 
 def covers(suite: Suite, *categories: Category) -> bool:

@@ -2,7 +2,7 @@
 
 from sickbay.simulator.config import SimulatorConfig
 from sickbay.simulator.draws import Draws
-from sickbay.simulator.hardware import IDLE_W, MJ_PER_WH, Gpu, Node, Ramp
+from sickbay.simulator.hardware import IDLE_W, MJ_PER_WH, Gpu, Nic, Node, Ramp
 
 # An eight-GPU baseboard's usual bus numbers; further slots go on from there.
 _BUSES = (
@@ -36,6 +36,12 @@ def new_gpu(node: str, *, slot: str, generation: int, draws: Draws) -> Gpu:
     )
 
 
+def new_nic(node: str, *, slot: str, generation: int, draws: Draws) -> Nic:
+    """A NIC fresh from the box."""
+    rng = draws.keyed("fleet", node, slot, generation)
+    return Nic(slot=slot, serial=f"MT24{rng.randrange(10**8):08d}", generation=generation)
+
+
 def boot_id(node: str, *, boots: int, draws: Draws) -> str:
     """The id of a node's n-th boot, as the kernel spells it."""
     digits = f"{draws.keyed('boot', node, boots).getrandbits(128):032x}"
@@ -56,6 +62,7 @@ def _node(config: SimulatorConfig, number: int, *, draws: Draws) -> Node:
         node_class=f"h200x{count}",
         dcgm_version=rng.choice(versions),
         gpus=[new_gpu(name, slot=f"gpu{i}", generation=0, draws=draws) for i in range(count)],
+        nics=[new_nic(name, slot=f"nic{i}", generation=0, draws=draws) for i in range(count)],
     )
 
 

@@ -14,6 +14,8 @@ IDLE_W = 76.0
 LOAD_W = 612.0
 LINKS = 18
 LANES = 16
+# What NCCL moves through one 400 Gb/s port: 24 GB/s per 200 Gb/s.
+RAIL_GBPS = 48.0
 MODEL = "NVIDIA H200"
 DRIVER = "580.95.05"
 VBIOS = "96.00.A5.00.01"
@@ -149,6 +151,24 @@ class Gpu:
 
 
 @dataclass
+class Nic:
+    """The network port of one rail: the GPU of the same number sends through it.
+
+    `factor` is the share of its rate at which it really moves data.
+    """
+
+    slot: str
+    serial: str
+    factor: float = 1.0
+    generation: int = 0
+
+    @property
+    def gbps(self) -> float:
+        """GB/s it moves one way."""
+        return RAIL_GBPS * self.factor
+
+
+@dataclass
 class Job:
     """A job on some GPUs of one node."""
 
@@ -210,6 +230,7 @@ class Node:
     last_reset_at: float = 0.0
     firmware: dict[str, str] = field(default_factory=dict)
     staged: dict[str, list[str]] = field(default_factory=dict)
+    nics: list[Nic] = field(default_factory=list)
 
     @property
     def up(self) -> bool:
@@ -223,6 +244,15 @@ class Node:
     def by_bus_id(self, bus_id: str) -> Gpu | None:
         """The GPU at a bus id, in the long spelling of nvidia-smi."""
         return next((gpu for gpu in self.gpus if gpu.bus_id == bus_id), None)
+
+    def nic(self, slot: str) -> Nic | None:
+        """The NIC in a slot."""
+        return next((nic for nic in self.nics if nic.slot == slot), None)
+
+    def rail_gbps(self, gpu: Gpu) -> float:
+        """What the NIC of this GPU's rail moves; nothing when it has none."""
+        nic = self.nic(f"nic{gpu.slot.removeprefix('gpu')}")
+        return nic.gbps if nic is not None else 0.0
 
     def held(self, gpu: Gpu) -> bool:
         """Whether a job holds the GPU."""
@@ -250,5 +280,6 @@ class Node:
                 "job": Job(**data["job"]) if data["job"] else None,
                 "power": Power(data.get("power", Power.ON)),
                 "power_next": Power(data["power_next"]) if data.get("power_next") else None,
+                "nics": [Nic(**nic) for nic in data.get("nics", [])],
             }
         )

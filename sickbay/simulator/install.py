@@ -7,7 +7,14 @@ without the environment's Python settings: a tool must start in some ten millise
 import sys
 from pathlib import Path
 
-TOOLS = {"dcgmi": "dcgmi", "nvidia-smi": "nvidia_smi", "systemctl": "systemctl"}
+TOOLS = {
+    "all_reduce_perf": "all_reduce_perf",
+    "dcgmi": "dcgmi",
+    "mpirun": "mpirun",
+    "nvbandwidth": "nvbandwidth",
+    "nvidia-smi": "nvidia_smi",
+    "systemctl": "systemctl",
+}
 SOURCES = Path(__file__).with_name("tools")
 # The kernel cuts a longer first line off.
 LONGEST_SHEBANG = 120

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class FaultKind(StrEnum):
-    """What can go wrong with one GPU of the simulated fleet."""
+    """What can go wrong with one part of a node of the simulated fleet."""
 
     REMAP_PENDING = "remap_pending"
     ECC_UNCORRECTABLE = "ecc_uncorrectable"
@@ -19,6 +19,7 @@ class FaultKind(StrEnum):
     SLOW_GPU = "slow_gpu"
     THERMAL = "thermal"
     NVLINK_DOWN = "nvlink_down"
+    SLOW_LINK = "slow_link"
     APP_ERROR = "app_error"
 
 
@@ -73,6 +74,10 @@ SAYS: dict[FaultKind, str] = {
         "overheats under load and slows its clock; cleaning cures it, and so does a new part"
     ),
     FaultKind.NVLINK_DOWN: "one NVLink is down (Xid 74); a GPU reset trains it again",
+    FaultKind.SLOW_LINK: (
+        "one NIC moves data at half its rate and reports nothing: only a run across two nodes shows"
+        " it; reseating or a new NIC cures it"
+    ),
     FaultKind.APP_ERROR: (
         "the job's own error (Xid 13, 31 or 43 with its pid); nothing is wrong with the GPU"
     ),

@@ -71,8 +71,10 @@ def sensors(gpu: Gpu, *, now_h: float, loaded: bool) -> Sensors:
     )
 
 
-def exercised(gpu: Gpu, *, now_h: float, bit_errors: int) -> dict[str, float | int]:
-    """What a test program measures on a GPU that it has loaded alone."""
+def exercised(
+    gpu: Gpu, *, now_h: float, bit_errors: int, rail_gbps: float
+) -> dict[str, float | int]:
+    """What a test program measures on a GPU, and through its rail, that it has loaded alone."""
     state = sensors(gpu, now_h=now_h, loaded=True)
     clock = state.sm_clock_mhz / BOOST_MHZ
     links = LINKS - len(gpu.links_down)
@@ -87,6 +89,7 @@ def exercised(gpu: Gpu, *, now_h: float, bit_errors: int) -> dict[str, float | i
         "pcie_gbps": round(PCIE_GBPS * gpu.lanes / LANES, 2),
         "nvlink_gbps": round(LINK_GBPS * links, 2),
         "links_down": len(gpu.links_down),
+        "rail_gbps": round(rail_gbps * (0.985 + 0.01 * wobble(gpu, now_h=now_h, speed=3.1)), 2),
     }
 
 

@@ -19,7 +19,7 @@ from sickbay.simulator.physics import LINK_GBPS, sensors
 from sickbay.simulator.world import NotThere, WorldError
 
 NAME = "tools.sock"
-UNITS = ("memory", "compute", "pcie", "nvlink")
+UNITS = ("memory", "compute", "pcie", "nvlink", "fabric")
 LONGEST_LINE = 65_536
 LONGEST_EXERCISE_MIN = 24 * 60.0
 S_PER_MIN = 60.0

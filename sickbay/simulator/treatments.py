@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from sickbay.simulator import kernel
+from sickbay.simulator import kernel, rails
 from sickbay.simulator.clock import S_PER_H, S_PER_MIN
 from sickbay.simulator.defects import (
     Act,
@@ -56,6 +56,8 @@ class Treatments:
         node = self.world.node(name)
         if not node.up:
             raise NotNow(f"{name} is down: nothing of it can break now")
+        if kind is FaultKind.SLOW_LINK:
+            return rails.slow_down(self.world, node=node, slot=slot)
         gpu = self.world.gpu(name, slot=slot)[1] if slot else self._victim(node, kind=kind)
         if gpu is None or not gpu.visible or self.world.defects_of(name, slot=gpu.slot):
             where = gpu.slot if gpu else "every slot"
@@ -113,6 +115,8 @@ class Treatments:
             NotThere: no such node or slot.
             NotNow: the node is down.
         """
+        if rails.is_nic(slot):
+            return self._on_rails(name, slot=slot, work=None)
         node, old = self._for_hands(name, slot=slot)
         self.scheduler.kill(node, why="power off")
         new = new_gpu(name, slot=slot, generation=old.generation + 1, draws=self.world.draws)
@@ -129,6 +133,8 @@ class Treatments:
 
     def work(self, name: str, *, slot: str, work: Work) -> dict[str, Any]:
         """A technician works on a part that stays in. Raises as `replace`."""
+        if rails.is_nic(slot):
+            return self._on_rails(name, slot=slot, work=work)
         node, gpu = self._for_hands(name, slot=slot)
         self.scheduler.kill(node, why="power off")
         self.world.log("work_done", node=name, slot=slot, work=work, serial=gpu.serial)
@@ -170,6 +176,17 @@ class Treatments:
                 undo(case)
                 self._cured(defect, by=str(Act.REFLASH))
 
+    def _on_rails(self, name: str, *, slot: str, work: Work | None) -> dict[str, Any]:
+        """New NICs, or work on those that stay in; without power, as with any part."""
+        node = self.world.node(name)
+        if not node.up:
+            raise NotNow(f"{name} is down; it comes back by itself")
+        nics = rails.named(node, slot=slot)
+        self.scheduler.kill(node, why="power off")
+        answer = rails.handle(self.world, node=node, nics=nics, work=work)
+        self._plug_in(node)
+        return answer
+
     def exercise(
         self, name: str, *, what: str, minutes: float, indices: Collection[int]
     ) -> list[dict[str, Any]]:
@@ -185,7 +202,8 @@ class Treatments:
                 errors = memory_errors(gpu, minutes=minutes)
                 self._stress(node, gpu=gpu, minutes=minutes)
                 self.world.touch(node)
-            measured = exercised(gpu, now_h=now_h, bit_errors=errors)
+            rail = node.rail_gbps(gpu)
+            measured = exercised(gpu, now_h=now_h, bit_errors=errors, rail_gbps=rail)
             found.append({"index": gpu.index, **measured})
         return found
 

@@ -2,12 +2,15 @@
 
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, RowMapping, and_, func, insert, or_, select, update
 
 from sickbay.domain.gate import Hold, HoldKind
+from sickbay.domain.health import Standing
+from sickbay.domain.neighbour import Bystander
 from sickbay.store import tables as t
-from sickbay.store.rows import hold_of
+from sickbay.store.rows import hold_of, standing_of
 from sickbay.store.writing import StoreSide
 
 STOPS = "stops"
@@ -51,6 +54,35 @@ class GateRecords(StoreSide):
         )
         async with self.store.read() as db:
             return tuple(hold_of(row) for row in (await db.execute(query)).all())
+
+    async def borrowed(self) -> tuple[Hold, ...]:
+        """The holds on borrowed neighbours that stand, oldest first."""
+        query = select(t.holds).where(
+            t.holds.c.kind == str(HoldKind.BORROWED), t.holds.c.lifted_at.is_(None)
+        )
+        async with self.store.read() as db:
+            rows = await db.execute(query.order_by(t.holds.c.row))
+            return tuple(hold_of(row) for row in rows.all())
+
+    async def bystanders(self, pool: str) -> tuple[Bystander, ...]:
+        """Every node of a pool as it stands on record, by id."""
+        in_pool = select(t.nodes.c.id).where(t.nodes.c.pool == pool)
+        held = select(t.holds.c.node).where(t.holds.c.lifted_at.is_(None))
+        repaired = select(t.repairs.c.node).where(t.repairs.c.ending.is_(None))
+        newest = (
+            select(func.max(t.health_changes.c.id))
+            .where(t.health_changes.c.node.in_(in_pool))
+            .group_by(t.health_changes.c.node)
+        )
+        health_rows = select(t.health_changes).where(t.health_changes.c.id.in_(newest))
+        async with self.store.read() as db:
+            nodes = await db.execute(
+                select(t.nodes).where(t.nodes.c.pool == pool).order_by(t.nodes.c.id)
+            )
+            health = {row.node: row for row in (await db.execute(health_rows)).all()}
+            out = set((await db.execute(held)).scalars())
+            sick = set((await db.execute(repaired)).scalars())
+            return tuple(_bystander(n, health.get(n.id), held=out, sick=sick) for n in nodes.all())
 
     async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
         """Book a true change of the scheduler's bit; the same state again is no row.
@@ -96,6 +128,22 @@ class GateRecords(StoreSide):
         async with self.store.read() as db:
             found = await db.execute(select(t.stops.c.id).where(_stops(pool)).limit(1))
             return found.first() is not None
+
+
+def _bystander(
+    node: Row[Any], health: Row[Any] | None, *, held: set[str], sick: set[str]
+) -> Bystander:
+    return Bystander(
+        node=node.id,
+        group=node.node_group,
+        rack=node.rack,
+        node_class=node.node_class,
+        standing=standing_of(health) if health else Standing.UNKNOWN,
+        value=health.value if health else None,
+        gate_open=node.gate_open,
+        in_repair=node.id in sick,
+        held=node.id in held,
+    )
 
 
 def _stops(pool: str) -> ColumnElement[bool]:

@@ -5,8 +5,8 @@
 import asyncio
 
 from sickbay.contracts.steps import Effect, NodeFacts, Outcome
-from sickbay.domain.node import Node, Part, Treatment
-from sickbay.domain.proof import Check
+from sickbay.domain.node import Category, Node, Part, Severity, Treatment
+from sickbay.domain.proof import Check, CheckName
 from sickbay.domain.reading import Finding, FindingKind, Reading, Verdict
 from sickbay.errors import NodeUnreadable
 from sickbay.ports import CheckOutput, JournalEntry
@@ -34,8 +34,13 @@ class MemoryCheckRunner:
         """The held checks go on."""
         self._held.pop(node).set()
 
-    async def run(self, check: Check, *, node: Node, deadline_s: float) -> CheckOutput:
-        """Look at the machine; physics refuses an active test beside a job."""
+    async def run(
+        self, check: Check, *, node: Node, deadline_s: float, neighbour: Node | None = None
+    ) -> CheckOutput:
+        """Look at the machine; physics refuses an active test beside a job.
+
+        A check across two nodes sees what is wrong with either, and cannot tell which.
+        """
         fleet, machine = self._fleet, self._fleet[node.id]
         verb = f"checks.{check.name}"
         fleet.log.add(verb, node=node.id, detail=check.label)
@@ -43,6 +48,8 @@ class MemoryCheckRunner:
         if node.id in self._held:
             await self._held[node.id].wait()
         seen = [d for d in machine.defects if check.name in d.seen_by]
+        if check.name is CheckName.NCCL_PAIR:
+            return self._across(check, machine, other=neighbour)
         scripted = fleet.log.scripted(verb, node=node.id)
         if isinstance(scripted, Reading):
             return CheckOutput(scripted, scripted.why.encode())
@@ -51,6 +58,28 @@ class MemoryCheckRunner:
         why = ", ".join(f.reason for f in found) or str(verdict)
         raw = f"{check.label} of {node.id} in {machine.boot_id}: {why}".encode()
         return CheckOutput(Reading(str(check.name), verdict, why, findings=found), raw)
+
+    def _across(self, check: Check, machine: MemoryNode, *, other: Node | None) -> CheckOutput:
+        """One run over two nodes; physics wants the other one idle and behind a mark of ours."""
+        if other is None:
+            return CheckOutput(Reading(str(check.name), Verdict.INCONCLUSIVE, "no neighbour"), b"")
+        fleet, there = self._fleet, self._fleet[other.id]
+        fleet.log.add("checks.across", node=other.id, detail=machine.id)
+        fleet.must(there.drained, f"{check.label} uses {other.id}, which is not drained")
+        defects = [d for d in (*machine.defects, *there.defects) if check.name in d.seen_by]
+        scripted = fleet.log.scripted(f"checks.{check.name}", node=machine.id)
+        verdict = scripted or (Verdict.FAIL if defects else Verdict.PASS)
+        slow = Finding(
+            part=None,
+            reason="bandwidth_below_floor",
+            severity=Severity.MAJOR,
+            kind=FindingKind.HARDWARE,
+            treatment=Treatment.REBOOT,
+            category=Category.FABRIC,
+        )
+        findings = (slow,) if verdict is Verdict.FAIL else ()
+        why = f"{check.label} of {machine.id} with {other.id} in {machine.boot_id}: {verdict}"
+        return CheckOutput(Reading(str(check.name), verdict, why, findings=findings), why.encode())
 
 
 def _finding(machine: MemoryNode, defect: Defect) -> Finding:

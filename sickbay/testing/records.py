@@ -14,8 +14,9 @@ from sickbay.contracts.steps import (
     StepRecord,
     TicketDraft,
 )
-from sickbay.domain.gate import Hold
+from sickbay.domain.gate import Hold, HoldKind
 from sickbay.domain.health import UNKNOWN_HEALTH, Health, Standing
+from sickbay.domain.neighbour import Bystander
 from sickbay.domain.node import Node, Part, Treatment
 from sickbay.domain.repair import Attempt
 from sickbay.errors import UnknownNode, UnknownTicket
@@ -127,6 +128,33 @@ class MemoryRecords:
         row = self.repairs.get(repair_id)
         ordinals = [s.ordinal for s in self.steps if s.repair_id == repair_id]
         return None if row is None else (row, max(ordinals, default=0))
+
+    async def borrowed(self) -> tuple[Hold, ...]:
+        """The holds on borrowed neighbours that stand."""
+        standing = (h for h in self.every_hold if h.lifted_at is None)
+        return tuple(h for h in standing if h.kind is HoldKind.BORROWED)
+
+    async def bystanders(self, pool: str) -> tuple[Bystander, ...]:
+        """Every node of a pool as it stands on record."""
+        open_ = {node: is_open for node, is_open, _ in self.gate}
+        sick = {r.node for r in self.repairs.values() if r.ending is None}
+        found = []
+        for node in await self.nodes(pool=pool):
+            seen = await self.present_health(node.id)
+            found.append(
+                Bystander(
+                    node=node.id,
+                    group=node.group,
+                    rack=node.rack,
+                    node_class=node.node_class,
+                    standing=seen.standing,
+                    value=seen.health.value,
+                    gate_open=open_.get(node.id, True),
+                    in_repair=node.id in sick,
+                    held=bool(await self.holds(node.id)),
+                )
+            )
+        return tuple(found)
 
     async def gate_moved(self, node: str, *, open_: bool, at: datetime) -> None:
         """Record a change of the scheduler's bit."""

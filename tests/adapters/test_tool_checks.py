@@ -97,7 +97,7 @@ async def test_a_diagnostic_past_its_deadline_is_inconclusive(tools, node):
 )
 async def test_a_tool_that_is_not_installed_is_inconclusive(tools, node, check):
     env = tools() | {"PATH": "/nowhere"}
-    output = await run(env, check, node)
+    output = await ToolCheckRunner(env).run(check, node=node, deadline_s=20.0, neighbour=node)
     assert output.reading.verdict is Verdict.INCONCLUSIVE
     assert [f.reason for f in output.reading.findings] == ["tool_not_installed"]
 

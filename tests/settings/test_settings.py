@@ -77,3 +77,27 @@ def test_resolved_settings_are_read_back_as_they_were(tmp_path):
     settings = Settings(time_scale=3, state_dir=tmp_path)
     save_resolved(settings, tmp_path / "run.json")
     assert load_settings(tmp_path / "run.json", environ={}) == settings
+
+
+def test_what_a_class_owes_is_read_and_a_misspelt_floor_is_refused(tmp_path):
+    text = """
+[classes.h200x8]
+nccl_network = "IB"
+nccl_launcher = ["mpirun", "--mca", "btl_tcp_if_include", "eth0"]
+
+[classes.h200x8.floors]
+nccl_pair_busbw_gbps = 345
+"""
+    owed = load_settings(write(tmp_path, text), environ={}).classes["h200x8"]
+    assert owed.floors == {"nccl_pair_busbw_gbps": 345.0}
+    assert owed.nccl_launcher[1:] == ("--mca", "btl_tcp_if_include", "eth0")
+    for wrong in ("nccl_pair_bsbw_gbps = 345", "nccl_busbw_gbps = 0", "p2p_gbps = 'fast'"):
+        path = write(tmp_path, f"[classes.h200x8.floors]\n{wrong}\n")
+        with pytest.raises(UsageError) as error:
+            load_settings(path, environ={})
+        assert error.value.field.startswith("classes.h200x8.floors")
+
+
+def test_the_demos_classes_are_those_of_its_fleet():
+    demo = load_settings(Path(__file__).parents[2] / "sickbay" / "demo.toml", environ={})
+    assert set(demo.classes) == {f"h200x{demo.simulator.gpus_per_node}"}

@@ -241,8 +241,9 @@ def test_an_application_error_leaves_the_hardware_alone(busy):
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_every_kind_can_be_injected_and_a_new_part_ends_it(make, kind):
     sim = make(nodes=1, pools=1)
-    sim.inject(kind)
-    assert sim.post("/technician/replace", node="n001", slot="gpu3").status_code == 200
+    slot = "nic3" if kind is FaultKind.SLOW_LINK else "gpu3"
+    sim.inject(kind, slot=slot)
+    assert sim.post("/technician/replace", node="n001", slot=slot).status_code == 200
     assert sim.faults() == []
     assert sim.diag("3") == (0, {})
     assert SAYS[kind]

@@ -26,6 +26,7 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.neighbour import NeighbourActivities
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -108,6 +109,13 @@ class Loop:
         self.permits = TemporalPermits(self.client, sizes={POOL: size})
         self.repairs = TemporalRepairs(self.client, policy_of=lambda _pool: policy)
         self.interceptors: list[Any] = []
+        self.neighbours = NeighbourActivities(
+            self.scheduler,
+            records=self.records,
+            safety=self.safety,
+            repairs=self.repairs,
+            clock=utc_now,
+        )
         self._ids = itertools.count(1)
 
     # --- workers --------------------------------------------------------------------------------
@@ -127,6 +135,7 @@ class Loop:
             PermitActivities(self.permits, records=self.records),
             RecordActivities(self.records, clock=utc_now),
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
+            self.neighbours,
         ]
         return Worker(
             self.client,

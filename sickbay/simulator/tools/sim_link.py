@@ -28,8 +28,9 @@ class Refusal(Exception):
 class Machine:
     """The hardware of one node, through the simulator's socket."""
 
-    def __init__(self) -> None:
-        self.node = os.environ.get("SICKBAY_SIM_NODE", "")
+    def __init__(self, node: str = "") -> None:
+        """This machine, or the one of that name when the tool starts something there."""
+        self.node = node or os.environ.get("SICKBAY_SIM_NODE", "")
         self._boot_id: str | None = None
         path = os.environ.get("SICKBAY_SIM_SOCKET", "")
         try:
