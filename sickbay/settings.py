@@ -81,6 +81,8 @@ class SimulatorSettings(Section):
     node_processes: int = Field(default=1, ge=1, le=64)
     technician: bool = True
     technician_h: Positive = 2.0
+    bmc_port: int = Field(default=0, ge=0, le=65535)
+    bmc_tls: bool = True
 
 
 class PolicySettings(Section):

@@ -126,6 +126,8 @@ def simulator_config(settings: Settings, directory: Path) -> SimulatorConfig:
         "group_size": s.group_size,
         "nodes_per_rack": s.nodes_per_rack,
         "seed": s.seed,
+        "bmc_port": s.bmc_port,
+        "bmc_tls": s.bmc_tls,
         "time_scale": settings.time_scale,
         "faults": FaultPlan(
             count=s.faults,

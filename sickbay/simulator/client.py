@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from sickbay.errors import Refused, Unreachable
+from sickbay.simulator.bmc.behaviours import Behaviour
 from sickbay.simulator.kinds import FaultKind, Work
 
 
@@ -92,6 +93,31 @@ class SimulatorClient:
     async def work(self, node: str, *, slot: str, work: Work | str) -> None:
         """Work on a part that stays in."""
         await self._post("/technician/work", {"node": node, "slot": slot, "work": str(work)})
+
+    async def misbehave(
+        self, node: str, *, fault: Behaviour | str, **how: str | float
+    ) -> Mapping[str, Any]:
+        """Let the node's management controller misbehave; what is set now.
+
+        Args:
+            node: the node.
+            fault: how it misbehaves.
+            **how: `times`, `act`, `status`, `minutes`, `needs`, `hang_s` of the misbehaviour.
+        """
+        answer: Mapping[str, Any] = await self._post(
+            "/bmc-faults", {"node": node, "fault": str(fault), **how}
+        )
+        return answer
+
+    async def behave(self, node: str, *, fault: Behaviour | str | None = None) -> int:
+        """Take away one misbehaviour of a node, or all; how many there were."""
+        body = {"node": node} | ({"fault": str(fault)} if fault else {})
+        return int((await self._post("/bmc-faults/clear", body))["cleared"])
+
+    async def images(self) -> list[dict[str, Any]]:
+        """The firmware images there are, with file and digest."""
+        rows: list[dict[str, Any]] = await self._get("/firmware")
+        return rows
 
     async def log(self, *, after: int = 0) -> list[dict[str, Any]]:
         """The rows of the simulator's own log behind a row number."""

@@ -168,6 +168,7 @@ def undo(case: Case) -> None:
     if case.defect.kind is FaultKind.FIRMWARE_WEDGED:
         case.gpu.lanes = LANES
         case.gpu.replays.retune(0.0, now_h=case.now_h)
+        case.gpu.link_crc.retune(0.0, now_h=case.now_h)
 
 
 def calm(case: Case, *, draws: Draws) -> bool:
@@ -252,6 +253,7 @@ def _firmware_wedged(case: Case) -> None:
         case.gpu.vbios = WEDGING
     case.gpu.lanes = LANES // 2
     case.gpu.replays.retune(WEDGED_REPLAYS_H, now_h=case.now_h)
+    case.gpu.link_crc.retune(LINK_CRC_H, now_h=case.now_h)
 
 
 def _marginal_memory(case: Case) -> None:

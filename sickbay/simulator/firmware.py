@@ -22,7 +22,7 @@ WANTED: Mapping[str, str] = {
     "HGX_FW_FPGA": "3.0A",
     GPU_FAMILY: VBIOS,
 }
-# A version with which the GPU trains half of its PCIe lanes.
+# A version with which a GPU trains half of its PCIe lanes and its NVLinks are noisy.
 WEDGING = "96.00.74.00.1F"
 FOLDER = "firmware"
 INDEX = "index.json"

@@ -115,16 +115,7 @@ class Flasher:
         if node.power is not Power.ON:
             raise NotNow(f"{name} has no power", field="off")
         flash = self._new(node, targets, needs)
-        if isinstance(image, Image):
-            flash.family, flash.version = image.family, image.version
-            if any(family_of(target) != image.family for target in targets):
-                flash.failure = "ApplyFailed"
-                flash.why = f"the image is for {image.family}"
-        else:
-            flash.failure = (
-                "VerificationFailed" if isinstance(image, BadImage) else "TransferFailed"
-            )
-            flash.why = str(image)
+        self._load(flash, image)
         if spoiled is not None:
             self._spoil(flash, spoiled)
         if flash.failure:
@@ -170,6 +161,16 @@ class Flasher:
             reset_at=node.last_reset_at,
             needs=needs,
         )
+
+    def _load(self, flash: Flash, image: Image | BadImage | OSError) -> None:
+        """Take over what the image is for; one that does not fit fails later, as in life."""
+        if isinstance(image, Image):
+            flash.family, flash.version = image.family, image.version
+            if any(family_of(target) != image.family for target in flash.components):
+                flash.failure, flash.why = "ApplyFailed", f"the image is for {image.family}"
+            return
+        bad = isinstance(image, BadImage)
+        flash.failure, flash.why = "VerificationFailed" if bad else "TransferFailed", str(image)
 
     def _spoil(self, flash: Flash, spoiled: Misbehaviour) -> None:
         flash.behaviour = spoiled.behaviour

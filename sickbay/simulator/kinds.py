@@ -57,8 +57,9 @@ SAYS: dict[FaultKind, str] = {
         "the GPU falls off the bus (Xid 79) and never comes back; only a new part cures it"
     ),
     FaultKind.FIRMWARE_WEDGED: (
-        "the GPU runs a bad firmware version and trains half of its PCIe lanes; no reset, reboot or"
-        " power cycle holds, flashing the wanted version does"
+        "the GPU runs a bad firmware version, trains half of its PCIe lanes and counts NVLink"
+        " errors, without any code; no reset, reboot or power cycle holds, flashing the wanted"
+        " version does"
     ),
     FaultKind.MARGINAL_MEMORY: (
         "corrected memory errors at a high rate; a short memory test misses it the first time,"

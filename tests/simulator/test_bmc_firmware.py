@@ -12,6 +12,7 @@ import sushy.connector
 import sushy.exceptions
 from sushy.taskmonitor import TaskMonitor
 
+from sickbay.simulator.bmc.behaviours import BEHAVIOUR_SAYS, Behaviour
 from sickbay.simulator.firmware import (
     GPU_FAMILY,
     WANTED,
@@ -21,6 +22,7 @@ from sickbay.simulator.firmware import (
     build_image,
     read_image,
 )
+from sickbay.simulator.kinds import FaultKind
 
 GPU4 = "HGX_FW_GPU_SXM_4"
 VBIOS = WANTED[GPU_FAMILY]
@@ -136,14 +138,17 @@ def test_only_the_wanted_firmware_cures_a_wedged_gpu(make):
     for act in (sim.reset, sim.reboot, lambda: cycle(sim)):
         assert sim.diag("pcie")[1][3][:1] == [46], "half of the lanes"
         assert sim.metric("PCIE_LINK_WIDTH") == 8
+        assert not any("Xid" in line for line in sim.kernel())
         act()
-    first = sim.metric("PCIE_REPLAY_COUNTER")
-    sim.until(lambda: sim.metric("PCIE_REPLAY_COUNTER") > first)
+    for counter in ("PCIE_REPLAY_COUNTER", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"):
+        first = sim.metric(counter)
+        sim.until(lambda counter=counter, first=first: sim.metric(counter) > first)
     ended(sim, flash(sim, version="96.00.99.00.77"))
     assert sim.diag("pcie")[1][3][:1] == [46], "some other version is not enough"
     ended(sim, flash(sim))
     assert sim.metric("PCIE_LINK_WIDTH") == 16
     assert sim.metric("PCIE_REPLAY_COUNTER") == 0
+    assert sim.metric("NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL") == 0
     assert sim.diag("3") == (0, {})
     assert sim.faults() == []
     assert sim.log("fault_cured")[0]["by"] == "reflash"
@@ -448,3 +453,10 @@ def test_a_refused_flash_writes_nothing_and_keeps_the_other_misbehaviour(sim):
     assert sim.log("flash_started") == []
     body = ended(sim, flash(sim, version="9.9"))
     assert said(body)[-1] == "AwaitToActivate"
+
+
+def test_the_docs_name_every_fault_and_every_misbehaviour():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "simulated-fleet.md"
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in (*FaultKind, *Behaviour) if f"`{name}`" not in text] == []
+    assert set(BEHAVIOUR_SAYS) == set(Behaviour)

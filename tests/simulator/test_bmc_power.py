@@ -140,19 +140,6 @@ def test_a_lost_gpu_comes_back_with_a_cold_power_cycle_alone(sim):
     assert sim.log("fault_cured")[0]["by"] == "power_cycle"
 
 
-def test_power_that_comes_back_at_once_leaves_the_charge(make):
-    sim = make(time_scale=20.0)
-    sim.inject("off_bus_cold")
-    sim.power("ForceOff")
-    # Off for less than five simulated seconds: a quarter of a second here.
-    sim.until(lambda: sim.power_state() == "Off")
-    sim.power("On")
-    sim.until(lambda: sim.log("power_on"))
-    assert sim.get("/truth").json()["faults"][0]["kind"] == "off_bus_cold"
-    sim.until(sim.boot_id, seconds=60)
-    assert sim.faults() == ["off_bus_cold"]
-
-
 def test_a_dead_gpu_stays_away_after_a_power_cycle(sim):
     sim.inject("off_bus_dead")
     before = sim.boot_id()
@@ -173,7 +160,7 @@ def test_a_technician_may_work_while_the_power_is_off(sim):
 
 
 def test_a_killed_simulator_finishes_the_power_cycle_once(make):
-    sim = make(time_scale=60.0)
+    sim = make(time_scale=240.0)
     before = sim.boot_id()
     sim.power("PowerCycle")
     sim.end(signal.SIGKILL)

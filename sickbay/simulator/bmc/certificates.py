@@ -41,7 +41,7 @@ def _make(files: Certificates) -> None:
         raise UsageError(
             "the management controllers cannot speak TLS: trustme is not installed",
             field="bmc_tls",
-            remedy="install sickbay[demo], or set bmc_tls to false",
+            remedy="install sickbay[demo], or set simulator.bmc_tls to false",
         ) from error
     authority = trustme.CA(organization_name="sickbay simulated fleet")
     issued = authority.issue_cert(*NAMES)

@@ -62,7 +62,7 @@ def system(node: Node) -> dict[str, Any]:
         "LastResetTime": stamp(node.last_reset_at or node.booted_at),
         "BootProgress": {
             "LastState": _boot_state(node),
-            "LastStateTime": stamp(node.booted_at if node.up else node.last_reset_at),
+            "LastStateTime": stamp(max(node.booted_at, node.last_reset_at)),
         },
         "Status": OK if on else {"State": "StandbyOffline", "Health": "OK"},
         "Links": {
