@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from activities.clock import Clock
-from activities.effects import retry_transient
-from sickbay.contracts.steps import Effect, Outcome
+from activities.effects import wait_for_place
+from sickbay.contracts.steps import StepRequest, StepResult
 from sickbay.domain.radius import Lease, Limits, Load
 from sickbay.ports import Inventory
 from sickbay.ports_out_of_band import Leases
@@ -21,27 +21,30 @@ class Loads:
         self._inventory = inventory
         self._clock = clock
 
-    async def take(self, load: Load, *, node: str, holder: str, longest_s: float) -> None:
-        """Take the place for `longest_s` at most; the same holder again renews it.
+    async def take(
+        self, load: Load, *, step: StepRequest, lasts_s: float, longest_s: float
+    ) -> StepResult | None:
+        """Take the place for `lasts_s` at most; None when it was taken, again or now.
+
+        The same operation again renews it. After a wait of `longest_s` the wait is the answer.
 
         Raises:
             ApplicationError: transient, with what runs there; Temporal tries again.
         """
-        known = await self._inventory.node(node)
+        known = await self._inventory.node(step.node)
         if known is None:
-            return
+            return None
         now = self._clock()
         ask = Lease(
-            holder=holder,
+            holder=step.operation_id,
             load=load,
-            node=node,
+            node=step.node,
             rack=known.rack,
             power_unit=known.power_unit,
-            until=now + timedelta(seconds=longest_s),
+            until=now + timedelta(seconds=lasts_s),
         )
         why = await self._leases.take(ask, limits=self._limits, now=now)
-        if why:
-            retry_transient(Effect(Outcome.TRANSIENT, why))
+        return wait_for_place(why, now=now, longest_s=longest_s) if why else None
 
     async def give_back(self, holder: str) -> None:
         """End it. Idempotent; one that is never given back runs out."""

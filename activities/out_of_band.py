@@ -15,7 +15,7 @@ from uuid import uuid4
 from temporalio import activity
 
 from activities.clock import Clock
-from activities.effects import retry_transient, withheld_by
+from activities.effects import wait_for_place, withheld_by
 from activities.loads import Loads
 from activities.power_cycle import BEFORE_OFF, PowerCycle, Withheld
 from activities.reflash import NeverSent, Reflash
@@ -141,7 +141,9 @@ class OutOfBandActivities:
             word = await self._word(request, node)
             if word.refused is not None:
                 return word.refused
-        await self._lease(request)
+        waited = await self._lease(request)
+        if waited is not None:
+            return waited
         op = await self._take(request, witness=word.witness)
         if op.effect is not None:
             return StepResult(op.effect, at=op.finished_at)
@@ -162,7 +164,9 @@ class OutOfBandActivities:
             if isinstance(chosen, StepResult):
                 return chosen
             plan = chosen
-        await self._lease(request)
+        waited = await self._lease(request)
+        if waited is not None:
+            return waited
         op = await self._take(request, witness=word.witness)
         if op.effect is not None:
             return StepResult(op.effect, at=op.finished_at)
@@ -260,14 +264,14 @@ class OutOfBandActivities:
         except BmcError:
             return PowerState.UNKNOWN
 
-    async def _lease(self, request: TreatmentRequest) -> None:
+    async def _lease(self, request: TreatmentRequest) -> StepResult | None:
         """Take the place in rack and power unit, or wait for it. Raises `ApplicationError`."""
         times = self._rules.times
-        await self._loads.take(
+        return await self._loads.take(
             Load.POWER_CYCLE,
-            node=request.step.node,
-            holder=request.step.operation_id,
-            longest_s=request.deadline_s + 2 * times.back_s + times.off_s,
+            step=request.step,
+            lasts_s=request.deadline_s + 2 * times.back_s + times.off_s,
+            longest_s=request.deadline_s,
         )
 
     async def _plan(self, request: TreatmentRequest, node: Node) -> FlashPlan | StepResult:
@@ -295,7 +299,7 @@ class OutOfBandActivities:
         key = RolloutKey(node.node_class, plan.image.component, plan.image.version)
         turn = await self._ledger.rollouts.reserve(key, node=node.id, at=self._clock())
         if turn.wait:
-            retry_transient(Effect(Outcome.TRANSIENT, turn.why))
+            return wait_for_place(turn.why, now=self._clock(), longest_s=request.deadline_s)
         return plan if turn.granted else self._no(turn.why)
 
     async def _versions(self, node: Node, *, within_s: float) -> Mapping[str, str]:

@@ -59,7 +59,9 @@ class TreatmentActivities:
             refused = await self._refusal(request)
             if refused is not None:
                 return refused
-            await self._take_place(request)
+            waited = await self._take_place(request)
+            if waited is not None:
+                return waited
             known = self._journal.begin(step.operation_id, boot_id=await self._control.boot_id())
         if known.effect is not None:
             return StepResult(known.effect, at=self._clock())
@@ -69,16 +71,16 @@ class TreatmentActivities:
             await self._loads.give_back(step.operation_id)
         return StepResult(effect, at=self._clock())
 
-    async def _take_place(self, request: TreatmentRequest) -> None:
+    async def _take_place(self, request: TreatmentRequest) -> StepResult | None:
         """Resets of many nodes at once strain what they share. Raises `ApplicationError`."""
-        if self._loads is not None and request.treatment is Treatment.RESET:
-            step = request.step
-            await self._loads.take(
-                Load.RESET,
-                node=step.node,
-                holder=step.operation_id,
-                longest_s=request.deadline_s,
-            )
+        if self._loads is None or request.treatment is not Treatment.RESET:
+            return None
+        return await self._loads.take(
+            Load.RESET,
+            step=request.step,
+            lasts_s=request.deadline_s,
+            longest_s=request.deadline_s,
+        )
 
     async def _refusal(self, request: TreatmentRequest) -> StepResult | None:
         """Why the act may not start now: read again at the last moment."""

@@ -15,6 +15,7 @@ SickbayError
 │   ├── BmcCertificate    its certificate is not one we trust
 │   ├── BmcPassword       it refuses our name and password
 │   ├── BmcUnknownSystem  it knows no such system
+│   ├── BmcGarbled        its answer makes no sense
 │   └── BmcRefused        it understood, and refuses
 └── SchemaTooNew          the database was written by a newer release
 
@@ -128,6 +129,12 @@ class BmcUnknownSystem(BmcError):
     """The controller knows no such system."""
 
     code = "bmc_unknown_system"
+
+
+class BmcGarbled(BmcError):
+    """The controller's answer makes no sense: whether it did what was asked cannot be told."""
+
+    code = "bmc_garbled"
 
 
 class BmcRefused(BmcError):

@@ -393,6 +393,10 @@ def _usage(error: ValidationError, *, source: str) -> UsageError:
     if first["type"] == "extra_forbidden":
         remedy = "remove it, or see docs/reference/settings.md for the keys there are"
         return UsageError(f"{source}: unknown key {field}", field=field, remedy=remedy)
+    if first["type"] == "value_error":
+        # A rule over several keys: its sentence says what is wrong, and its input may hold secrets.
+        text = f"{source}: {field}: {str(first['msg']).removeprefix('Value error, ')}"
+        return UsageError(text, field=field, remedy="see docs/reference/settings.md")
     got = "" if first["type"] == "password_in_url" else f" (got {first['input']!r})"
     text = f"{source}: {field}: {first['msg']}{got}"
     return UsageError(text, field=field, remedy="see docs/reference/settings.md")

@@ -53,7 +53,8 @@ def task_link(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     if location:
         return location
     for message in _messages(body):
-        for argument in message.get("MessageArgs") or []:
+        arguments = message.get("MessageArgs")
+        for argument in arguments if isinstance(arguments, list) else ():
             if "/TaskService/Tasks/" in str(argument):
                 return str(argument)
     return ""

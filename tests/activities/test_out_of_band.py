@@ -9,6 +9,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.effects import WAITS
 from activities.out_of_band import Ledger, OutOfBandActivities, Outside, Rules
 from activities.records import RecordActivities
 from activities.treatment import NOT_DRAINED
@@ -48,6 +49,13 @@ KEY = RolloutKey("hgx-8", "GPU_*", NEW)
 
 def now():
     return datetime.now(UTC)
+
+
+def environment(waited_s=0.0):
+    """An activity that was first scheduled so long ago."""
+    made = ActivityEnvironment()
+    made.info = replace(made.info, scheduled_time=now() - timedelta(seconds=waited_s))
+    return made
 
 
 class Killed(BaseException):
@@ -97,15 +105,16 @@ class Bench:
         self.records = StoreRecords(store)
         self.limits = Limits()
         self.images = (IMAGE,)
+        self.waited_s = 0.0
         self.ledger = Ledger(StoreOperations(store), StoreLeases(store), StoreRollouts(store))
         self.beats = []
 
     def activities(self, fuse=None):
         wrap = (lambda port: Mortal(port, fuse)) if fuse else (lambda port: port)
-        bmc = wrap(self.bmc)
+        bmc, ledger = wrap(self.bmc), self.ledger
         return OutOfBandActivities(
             Outside(bmc, bmc, self.scheduler, bmc, self.safety, self.records),
-            ledger=Ledger(wrap(self.ledger.operations), self.ledger.leases, self.ledger.rollouts),
+            ledger=Ledger(wrap(ledger.operations), wrap(ledger.leases), wrap(ledger.rollouts)),
             rules=Rules(self.limits, self.images, TIMES),
             clock=now,
         )
@@ -119,7 +128,7 @@ class Bench:
         request = request or self.request(**more)
         hands = self.activities(fuse)
         method = hands.reflash if request.treatment is Treatment.REFLASH else hands.power_cycle
-        return await ActivityEnvironment().run(method, request)
+        return await environment(self.waited_s).run(method, request)
 
     async def reflash(self, node="n001", *, target=TARGET, **more):
         return await self.act(node=node, treatment=Treatment.REFLASH, firmware=target, **more)
@@ -314,6 +323,10 @@ async def test_no_more_power_cycles_than_a_rack_bears_at_once(bench):
     with pytest.raises(ApplicationError, match="waits: 1 power cycles run in rack rack0") as raised:
         await bench.act()
     assert (raised.value.type, raised.value.non_retryable) == ("Transient", False)
+    bench.waited_s = 3600.0
+    waited = await bench.act()
+    assert waited.effect.outcome is Outcome.PERMANENT
+    assert waited.effect.detail.startswith(WAITS)
     assert bench.bmc.switched == []
     assert (await bench.act(node="n005")).ok
     await bench.ledger.leases.give_back("op")
@@ -486,6 +499,8 @@ async def test_the_rest_of_a_class_waits_for_its_canary_to_return_proven(bench):
     assert (await bench.reflash("n001")).ok
     with pytest.raises(ApplicationError, match="n001 first"):
         await bench.reflash("n005")
+    bench.waited_s = 3600.0
+    assert (await bench.reflash("n005")).effect.detail.startswith(WAITS)
     assert [n for n, _, _ in bench.bmc.flashed] == ["n001"]
     records = RecordActivities(bench.records, clock=now, rollouts=bench.ledger.rollouts)
     await records.record_return("n001", "n001.r1", now(), now())

@@ -21,6 +21,7 @@ from sickbay.contracts.firmware import TaskState
 from sickbay.contracts.steps import Outcome, Permission, StepRequest, TreatmentRequest
 from sickbay.domain.firmware import FirmwareImage, FirmwareTarget
 from sickbay.domain.node import Treatment
+from sickbay.domain.power import PowerState
 from sickbay.errors import BmcCertificate, BmcPassword, UsageError
 from sickbay.settings import load_settings
 from sickbay.simulator.config import JobLoad, SimulatorConfig
@@ -38,7 +39,12 @@ class Fleet:
 
     def __init__(self, home):
         self.config = SimulatorConfig(
-            dir=home / "sim", nodes=4, pools=2, time_scale=SCALE, jobs=JobLoad(busy=0.0)
+            dir=home / "sim",
+            nodes=4,
+            pools=2,
+            time_scale=SCALE,
+            jobs=JobLoad(busy=0.0),
+            bmc_session_s=1.0,
         )
         self.config.dir.mkdir()
         self.http = httpx.Client(timeout=10)
@@ -256,6 +262,16 @@ async def test_the_inventory_is_the_node_s_own_and_a_task_nobody_knows_is_gone(f
     fleet.end()
     unknown = await firmware.task("n001", task="/redfish/v1/TaskService/Tasks/none")
     assert unknown.state is TaskState.UNKNOWN
+
+
+@pytest.mark.timeout(90)
+async def test_a_session_that_ran_out_is_opened_again(wired):
+    (hands,) = await wired()
+    power = hands.activities._out.bmc
+    assert await power.power_state("n001") is PowerState.ON
+    await asyncio.sleep(1.6)
+    await hands.drain()
+    assert (await hands.act(Treatment.POWER_CYCLE)).ok
 
 
 @pytest.mark.timeout(90)

@@ -1,5 +1,6 @@
 """Acts: once per operation id, on a drained node, under the switches, or not at all."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.drain import DrainActivities
+from activities.effects import WAITS
 from activities.gate import GateActivities
 from activities.loads import Loads
 from activities.permit import PermitActivities
@@ -48,6 +50,13 @@ def now():
     return datetime.now(UTC)
 
 
+def environment(waited_s):
+    """An activity that was first scheduled so long ago."""
+    made = ActivityEnvironment()
+    made.info = replace(made.info, scheduled_time=now() - timedelta(seconds=waited_s))
+    return made
+
+
 class Bench:
     """The activities over one fleet in memory."""
 
@@ -59,6 +68,7 @@ class Bench:
         self.records = MemoryRecords({n.id: n for n in nodes})
         self.permits = MemoryPermits()
         self.loads = None
+        self.waited_s = 0.0
         self.scheduler = MemoryScheduler(self.fleet)
         self.control = MemoryNodeControl(self.fleet, node="n001")
         self.gate = GateActivities(
@@ -80,7 +90,7 @@ class Bench:
         )
         part = self.fleet["n001"].part("gpu0")
         request = TreatmentRequest(STEP, treatment, part, radius, MARK, deadline_s)
-        return await ActivityEnvironment().run(hands.treat, request)
+        return await environment(self.waited_s).run(hands.treat, request)
 
     async def drain(self, *, evict=False, deadline=None):
         activities = DrainActivities(self.scheduler, safety=self.safety, clock=now)
@@ -149,6 +159,8 @@ async def test_resets_wait_for_their_place_in_the_rack_and_other_acts_do_not(ben
     with pytest.raises(ApplicationError, match="waits: 1 resets run in rack"):
         await bench.treat()
     assert bench.fleet.acts == []
+    bench.waited_s = 60.0
+    assert (await bench.treat()).effect.detail.startswith(WAITS)
     assert bench.journal.entries == {}
     await leases.give_back("op")
     assert (await bench.treat()).ok

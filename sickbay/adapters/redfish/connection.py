@@ -21,6 +21,7 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from sickbay.errors import (
     BmcCertificate,
     BmcError,
+    BmcGarbled,
     BmcPassword,
     BmcRefused,
     BmcUnknownSystem,
@@ -199,7 +200,7 @@ def _translated(node: str, url: str) -> Iterator[None]:
         raise BmcRefused(text, busy=status in BUSY, status=status) from error
     except (said.SushyError, ValueError, TypeError, KeyError, AttributeError) as error:
         text = f"the answer of the controller of {node} makes no sense: {str(error)[:SHOWN]}"
-        raise BmcRefused(text) from error
+        raise BmcGarbled(text) from error
 
 
 def _no_answer(node: str, url: str, error: Exception) -> BmcError:

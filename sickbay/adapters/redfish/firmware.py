@@ -7,6 +7,7 @@ asked for once; an answer that got lost is ambiguous, and only the versions tell
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,14 @@ from sickbay.adapters.redfish.connection import Connections, Talk
 from sickbay.contracts.firmware import FlashStart, FlashTask, TaskState
 from sickbay.contracts.steps import Effect, Outcome
 from sickbay.domain.firmware import FirmwareImage
-from sickbay.errors import BmcError, BmcRefused, BmcUnknownSystem, BmcUnreachable
+from sickbay.errors import (
+    BmcCertificate,
+    BmcError,
+    BmcPassword,
+    BmcRefused,
+    BmcUnknownSystem,
+    BmcUnreachable,
+)
 from sickbay.readers.redfish_task import component_versions, flash_task, of_system, task_link
 
 CHUNK_BYTES = 1 << 20
@@ -63,18 +71,21 @@ class RedfishFirmware:
         """Check the digest, send the image for these components; one attempt."""
         alone = self._alone()
 
+        def prepare(talk: Talk) -> _Ready:
+            return _prepare(talk, image, components, alone=alone)
+
         def send(talk: Talk) -> str:
-            return self._send(talk, image, list(components), alone=alone)
+            return self._send(talk, ready, image=image)
 
         try:
-            task = await self._connections.call(node, send)
-        except BmcUnreachable as error:
-            outcome = Outcome.AMBIGUOUS if error.sent else Outcome.TRANSIENT
-            return FlashStart(Effect(outcome, error.message), sent=error.sent)
-        except BmcRefused as error:
-            return _refused(error)
+            ready = await self._connections.call(node, prepare)
         except BmcError as error:
-            return FlashStart(Effect(Outcome.PERMANENT, error.message), sent=False)
+            # Only questions were asked so far.
+            return FlashStart(Effect(_unasked(error), error.message), sent=False)
+        try:
+            task = await self._connections.call(node, send)
+        except BmcError as error:
+            return _not_accepted(error)
         return FlashStart(Effect(Outcome.SUCCEEDED, "the image was accepted"), task=task)
 
     async def task(self, node: str, *, task: str) -> FlashTask:
@@ -90,63 +101,91 @@ class RedfishFirmware:
         """One controller per node serves that node only, whatever its systems are called."""
         return "{node}" in self._connections.access.url
 
-    def _send(self, talk: Talk, image: FirmwareImage, components: list[str], *, alone: bool) -> str:
-        members = of_system(_inventory(talk), system=talk.system_path, alone=alone)
-        missing = [c for c in components if c not in members]
-        if missing:
-            raise _NotSent(f"the controller has no component {', '.join(missing)}")
-        targets = [str(members[c].get("@odata.id")) for c in components]
-        service = _service(talk)
-        if "://" in image.source:
-            _check(_download(image.source), image)
-            answer = self._pull(talk, service, image=image, targets=targets)
-        else:
-            answer = self._push(talk, service, image=image, targets=targets)
+    def _send(self, talk: Talk, ready: "_Ready", *, image: FirmwareImage) -> str:
+        act = self._pull if _is_remote(image) else self._push
+        answer = act(talk, ready, image=image)
         try:
             body = answer.json() if answer.content else {}
         except ValueError:
             body = {}
         return task_link(answer.headers, body if isinstance(body, dict) else {})
 
-    def _pull(
-        self, talk: Talk, service: Mapping[str, Any], *, image: FirmwareImage, targets: list[str]
-    ) -> Any:
-        action = (service.get("Actions") or {}).get(SIMPLE_UPDATE) or {}
-        if not action.get("target"):
-            raise _NotSent(
-                "the controller offers no SimpleUpdate: give the image as a path, to be pushed"
-            )
+    def _pull(self, talk: Talk, ready: "_Ready", *, image: FirmwareImage) -> Any:
         body = {
             "ImageURI": image.source,
             "TransferProtocol": image.source.partition("://")[0].upper(),
-            "Targets": targets,
+            "Targets": ready.targets,
         }
-        return talk.conn.post(action["target"], data=body, timeout=self._upload_timeout_s)
+        return talk.conn.post(ready.where, data=body, timeout=self._upload_timeout_s)
 
-    def _push(
-        self, talk: Talk, service: Mapping[str, Any], *, image: FirmwareImage, targets: list[str]
-    ) -> Any:
-        where = service.get("MultipartHttpPushUri")
-        if not where:
-            raise _NotSent("the controller takes no pushed image (no MultipartHttpPushUri)")
+    def _push(self, talk: Talk, ready: "_Ready", *, image: FirmwareImage) -> Any:
         with _opened(image) as content:
+            # Once more, of the very bytes that are sent: the file may have changed meanwhile.
             _check(_chunks(content), image)
             content.seek(0)
+            parameters = json.dumps({"Targets": ready.targets})
             parts = {
-                "UpdateParameters": (None, json.dumps({"Targets": targets}), "application/json"),
+                "UpdateParameters": (None, parameters, "application/json"),
                 "UpdateFile": (Path(image.source).name, content, "application/octet-stream"),
             }
-            return talk.conn.post(where, files=parts, timeout=self._upload_timeout_s)
+            return talk.conn.post(ready.where, files=parts, timeout=self._upload_timeout_s)
 
 
-def _refused(error: BmcRefused) -> FlashStart:
-    if error.busy:
+@dataclass(frozen=True)
+class _Ready:
+    """Where the image goes, and which members of the inventory it is for."""
+
+    where: str
+    targets: list[str]
+
+
+def _prepare(talk: Talk, image: FirmwareImage, components: Sequence[str], *, alone: bool) -> _Ready:
+    """All that must be so before an image is sent. Raises `BmcRefused`."""
+    members = of_system(_inventory(talk), system=talk.system_path, alone=alone)
+    missing = [c for c in components if c not in members]
+    if missing:
+        raise _NotSent(f"the controller has no component {', '.join(missing)}")
+    service = _service(talk)
+    if _is_remote(image):
+        where = ((service.get("Actions") or {}).get(SIMPLE_UPDATE) or {}).get("target")
+        without = "offers no SimpleUpdate: give the image as a path, to be pushed"
+    else:
+        where = service.get("MultipartHttpPushUri")
+        without = "takes no pushed image (no MultipartHttpPushUri)"
+    if not where:
+        raise _NotSent(f"the controller {without}")
+    if _is_remote(image):
+        _check(_download(image.source), image)
+    else:
+        with _opened(image) as content:
+            _check(_chunks(content), image)
+    return _Ready(str(where), targets=[str(members[c].get("@odata.id")) for c in components])
+
+
+def _is_remote(image: FirmwareImage) -> bool:
+    return "://" in image.source
+
+
+def _unasked(error: BmcError) -> Outcome:
+    refused = isinstance(error, BmcRefused) and (error.busy or error.status >= SERVER_ERROR)
+    passing = isinstance(error, BmcUnreachable) or refused
+    return Outcome.TRANSIENT if passing else Outcome.PERMANENT
+
+
+def _not_accepted(error: BmcError) -> FlashStart:
+    """What a failure of the one request that carries the image means."""
+    if isinstance(error, BmcUnreachable) and not error.sent:
         return FlashStart(Effect(Outcome.TRANSIENT, error.message), sent=False)
-    if error.status >= SERVER_ERROR:
-        # It failed inside the controller: perhaps after the flash began.
-        return FlashStart(Effect(Outcome.AMBIGUOUS, error.message))
-    sent = not isinstance(error, _NotSent)
-    return FlashStart(Effect(Outcome.PERMANENT, error.message), sent=sent)
+    if isinstance(error, BmcRefused):
+        if error.busy:
+            return FlashStart(Effect(Outcome.TRANSIENT, error.message), sent=False)
+        if error.status < SERVER_ERROR:
+            sent = not isinstance(error, _NotSent)
+            return FlashStart(Effect(Outcome.PERMANENT, error.message), sent=sent)
+    if isinstance(error, BmcCertificate | BmcPassword | BmcUnknownSystem):
+        return FlashStart(Effect(Outcome.PERMANENT, error.message), sent=False)
+    # Lost, garbled, or failed inside the controller: perhaps after the flash began.
+    return FlashStart(Effect(Outcome.AMBIGUOUS, error.message))
 
 
 # --- what the controller has ----------------------------------------------------------------------

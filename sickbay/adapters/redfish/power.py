@@ -8,7 +8,7 @@ from sushy import exceptions as said
 from sickbay.adapters.redfish.connection import Connections, Talk
 from sickbay.contracts.steps import Effect, Outcome
 from sickbay.domain.power import PowerState
-from sickbay.errors import BmcError, BmcRefused, BmcUnreachable
+from sickbay.errors import BmcError, BmcGarbled, BmcRefused, BmcUnreachable
 
 # Off without asking the host: a node that hangs does not shut down when asked.
 OFF = (ResetType.FORCE_OFF,)
@@ -58,6 +58,8 @@ def _asked(error: BmcError) -> Outcome:
     """The act itself was asked for: an error inside the controller may come after it acted."""
     if isinstance(error, BmcUnreachable):
         return Outcome.AMBIGUOUS if error.sent else Outcome.TRANSIENT
+    if isinstance(error, BmcGarbled):
+        return Outcome.AMBIGUOUS
     if isinstance(error, BmcRefused):
         if error.busy:
             return Outcome.TRANSIENT
