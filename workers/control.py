@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
+from sickbay.adapters.local_pager import LocalPager
 from sickbay.client import connect, ensure_search_attributes
 from sickbay.contracts import names
 from sickbay.settings import Settings
@@ -17,7 +18,8 @@ from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
-from workers.process import GRACE, arguments, run, sandbox
+from workers.process import GRACE, arguments, run, sandbox, utc_now
+from workers.stuck import watch
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 from workflows.pool_scoring import PoolScoring
@@ -51,7 +53,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         async with worker:
             await _start_scoring(client, settings, sorted({n.pool for n in nodes}))
             log.info("control worker serves %d nodes", len(nodes))
-            await stop.wait()
+            pager = LocalPager(records, clock=utc_now)
+            await watch(client, pager=pager, inventory=records, stop=stop)
     finally:
         await out.http.aclose()
         await store.close()

@@ -18,8 +18,8 @@ NOT_ACTS = frozenset({Treatment.SWAP, Treatment.RESTART_APP})
 class MemoryCheckRunner:
     """The CheckRunner port: a check fails exactly when it sees a defect that is there.
 
-    Verbs to script: `checks.<check name>` with a `Verdict` or a whole `Reading`. `hold` keeps a
-    node's checks running until `let_go`.
+    Verbs to script: `checks.<check name>` with a `Verdict`, a whole `Reading` or a `CheckOutput`.
+    `hold` keeps a node's checks running until `let_go`.
     """
 
     def __init__(self, fleet: MemoryFleet) -> None:
@@ -44,6 +44,8 @@ class MemoryCheckRunner:
             await self._held[node.id].wait()
         seen = [d for d in machine.defects if check.name in d.seen_by]
         scripted = fleet.log.scripted(verb, node=node.id)
+        if isinstance(scripted, CheckOutput):
+            return scripted
         if isinstance(scripted, Reading):
             return CheckOutput(scripted, scripted.why.encode())
         verdict = scripted or (Verdict.FAIL if seen else Verdict.PASS)
