@@ -1,4 +1,4 @@
-"""C50: a release that cannot replay a repair: the node stays out, a page names it, nothing twice."""
+"""C50: a release that cannot replay a repair: the node stays out, a page names it, no act twice."""
 
 import asyncio
 from datetime import timedelta
