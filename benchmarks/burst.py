@@ -71,8 +71,9 @@ async def main() -> None:
             each = statistics.mean(one_by_one)
             print(
                 f"  one node after the other through the same workflows: {each * 1000:.0f} ms each "
-                f"(of {SAMPLE}), so {each * size:.0f} s for {size}: the burst's last gate closed "
-                f"{each * size / max(ours):.1f} times as soon; bare loop {max(bare) / max(ours):.1f}"
+                f"(of {SAMPLE}), so {each * size:.0f} s for {size}\n"
+                f"  the burst's last gate closed {each * size / max(ours):.1f} times as soon as "
+                f"that loop's, and {max(bare) / max(ours):.2f} times as soon as the bare one's"
             )
 
 

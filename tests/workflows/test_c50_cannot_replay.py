@@ -8,14 +8,13 @@ from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from sickbay.contracts import names
 from sickbay.contracts.repair import RepairInput, RepairView
 from sickbay.domain.node import Treatment
 from sickbay.stuck import stuck_workflows
 from tests.workflows.conftest import Loop
-from workers.process import sandbox
 from workers.stuck import sweep
 
 
@@ -43,7 +42,7 @@ def other_release(loop: Loop) -> Worker:
         loop.client,
         task_queue=names.CONTROL_QUEUE,
         workflows=[AnotherOrder],
-        workflow_runner=sandbox(),
+        workflow_runner=UnsandboxedWorkflowRunner(),
     )
 
 
