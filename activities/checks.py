@@ -10,14 +10,20 @@ from temporalio import activity
 
 from activities.effects import withheld_by
 from sickbay.contracts.steps import Action, NodeFacts, SuiteAnswer, SuiteRequest
+from sickbay.domain.evidence import EvidenceRef
 from sickbay.domain.neighbour import Borrowed
 from sickbay.domain.node import Node
 from sickbay.domain.proof import PAIR, Check, CheckResult, SuiteResult, suite_verdict
-from sickbay.domain.reading import Verdict
+from sickbay.domain.reading import Finding, Verdict
 from sickbay.errors import NodeUnreadable
 from sickbay.ports import CheckRunner, Evidence, Inventory, NodeControl, Safety
 
 HEARTBEAT_S = 1.0
+STORE_ATTEMPTS = 3
+STORE_PAUSE_S = 0.5
+# What travels through a workflow is bounded; everything is in the evidence.
+MOST_WHY = 1000
+MOST_FINDINGS = 64
 ResultT = TypeVar("ResultT")
 
 
@@ -83,15 +89,43 @@ class CheckActivities:
         began = time.monotonic()
         run = self._runner.run(check, node=node, deadline_s=deadline_s, neighbour=other)
         output = await _beating(run, check.label)
-        evidence = await self._evidence.put(output.raw, kind=check.label)
+        took_s = time.monotonic() - began
+        evidence, trouble = await self._store(output.raw, kind=check.label)
+        if evidence is None:
+            # A verdict without its proof is none: it is asked again, and paged when it goes on.
+            why = f"the evidence could not be stored: {trouble}"
+            return CheckResult(check, Verdict.INCONCLUSIVE, why=why, duration_s=took_s)
         return CheckResult(
             check,
             verdict=output.reading.verdict,
-            why=output.reading.why,
-            findings=output.reading.findings,
+            why=output.reading.why[:MOST_WHY],
+            findings=_worst(output.reading.findings),
             evidence=evidence,
-            duration_s=time.monotonic() - began,
+            duration_s=took_s,
         )
+
+    async def _store(self, raw: bytes, *, kind: str) -> tuple[EvidenceRef | None, str]:
+        """The reference of the stored bytes; after some attempts, None and the trouble."""
+        trouble = ""
+        for attempt in range(STORE_ATTEMPTS):
+            activity.heartbeat(f"storing {kind}")
+            try:
+                return await self._evidence.put(raw, kind=kind), ""
+            except Exception as error:  # noqa: BLE001 - any store may fail in any way of its own
+                trouble = f"{type(error).__name__}: {error}"[:MOST_WHY]
+            if attempt + 1 < STORE_ATTEMPTS:
+                await asyncio.sleep(STORE_PAUSE_S)
+        return None, trouble
+
+
+def _worst(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """The worst findings, in the order the tool gave them: all of them are in the evidence."""
+    if len(findings) <= MOST_FINDINGS:
+        return findings
+    kept = set(
+        sorted(range(len(findings)), key=lambda i: -findings[i].severity.rank)[:MOST_FINDINGS]
+    )
+    return tuple(f for i, f in enumerate(findings) if i in kept)
 
 
 def _left_s(lent: Borrowed) -> float:

@@ -5,9 +5,11 @@ its messages, its budget, its records. Reset-cured repairs; budgets lifted.
 """
 
 import asyncio
+import contextlib
 import json
 import statistics
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity, workflow
@@ -80,17 +82,24 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def main() -> None:
-    """Run both, three times in turn, and print the median of each and their ratio."""
+@contextlib.asynccontextmanager
+async def server() -> AsyncIterator[WorkflowEnvironment]:
+    """A development server of its own, as `sickbay up` starts it, in memory."""
     flags = [f for k, v in DYNAMIC_CONFIG.items() for f in ("--dynamic-config-value", f"{k}={v}")]
     keys = [SearchAttributeKey.for_keyword(n) for n in names.SEARCH_ATTRIBUTES]
     env = await WorkflowEnvironment.start_local(
         dev_server_existing_path=str(temporal_cli()),
-        dev_server_extra_args=flags,
+        dev_server_extra_args=["--log-level", "error", *flags],
         search_attributes=keys,
         data_converter=pydantic_data_converter,
     )
     async with env:
+        yield env
+
+
+async def main() -> None:
+    """Run both, three times in turn, and print the median of each and their ratio."""
+    async with server() as env:
         ours, bare = [], []
         for turn in range(3):
             ours.append(await our_rate(env.client, pool=f"pool{turn}"))
@@ -140,8 +149,8 @@ async def our_rate(client: Client, *, pool: str) -> float:
     return REPAIRS / took
 
 
-def fault(node: str) -> Fault:
-    """A hard fail that a reset cures."""
+def fault(node: str, *, treatment: Treatment = Treatment.RESET) -> Fault:
+    """A hard fail whose first rung is the treatment."""
     return Fault(
         id=f"{node}/1",
         node=node,
@@ -152,7 +161,7 @@ def fault(node: str) -> Fault:
         source="kernel_log",
         hard=True,
         slot="gpu0",
-        treatment=Treatment.RESET,
+        treatment=treatment,
     )
 
 

@@ -144,6 +144,7 @@ class BudgetSettings(Section):
     storm_factor: Positive = 3.0
     storm_window_s: Positive = 600.0
     cooldown_s: Positive = 1800.0
+    settle_s: Positive = 20.0
     reconcile_s: Positive = 3600.0
 
 

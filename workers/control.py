@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
+from sickbay.adapters.local_pager import LocalPager
 from sickbay.client import ensure_search_attributes
 from sickbay.connection import open_client
 from sickbay.contracts import names
@@ -18,7 +19,8 @@ from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
-from workers.process import GRACE, arguments, run, sandbox
+from workers.process import GRACE, arguments, run, sandbox, utc_now
+from workers.stuck import watch
 from workers.sweep import sweep_neighbours
 from workflows.fleet_sweep import FleetSweep
 from workflows.node_repair import NodeRepair
@@ -62,7 +64,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             neighbours = wiring.neighbour_activities(
                 settings, pools=pools, client=client, records=records, out=out
             )
-            await sweep_neighbours(neighbours, stop=stop, every_s=SWEEP_S)
+            pager = LocalPager(records, clock=utc_now)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(sweep_neighbours(neighbours, stop=stop, every_s=SWEEP_S))
+                group.create_task(watch(client, pager=pager, inventory=records, stop=stop))
     finally:
         await out.http.aclose()
         await store.close()

@@ -11,9 +11,14 @@ class MemoryEvidence:
 
     def __init__(self) -> None:
         self.stored: dict[str, bytes] = {}
+        self.down: OSError | None = None
+        self.refused = 0
 
     async def put(self, data: bytes, *, kind: str) -> EvidenceRef:
-        """Store once by digest."""
+        """Store once by digest. Raises what `down` is, while it is set."""
+        if self.down is not None:
+            self.refused += 1
+            raise self.down
         digest = sha256(data).hexdigest()
         self.stored[digest] = data
         return EvidenceRef(digest, size_bytes=len(data), kind=kind)

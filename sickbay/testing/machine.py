@@ -18,8 +18,8 @@ NOT_ACTS = frozenset({Treatment.SWAP, Treatment.RESTART_APP})
 class MemoryCheckRunner:
     """The CheckRunner port: a check fails exactly when it sees a defect that is there.
 
-    Verbs to script: `checks.<check name>` with a `Verdict` or a whole `Reading`. `hold` keeps a
-    node's checks running until `let_go`.
+    Verbs to script: `checks.<check name>` with a `Verdict`, a whole `Reading` or a `CheckOutput`.
+    `hold` keeps a node's checks running until `let_go`.
     """
 
     def __init__(self, fleet: MemoryFleet) -> None:
@@ -51,6 +51,8 @@ class MemoryCheckRunner:
         if check.name is CheckName.NCCL_PAIR:
             return self._across(check, machine, other=neighbour)
         scripted = fleet.log.scripted(verb, node=node.id)
+        if isinstance(scripted, CheckOutput):
+            return scripted
         if isinstance(scripted, Reading):
             return CheckOutput(scripted, scripted.why.encode())
         verdict = scripted or (Verdict.FAIL if seen else Verdict.PASS)

@@ -305,14 +305,19 @@ async def running(
     budget: BudgetPolicy = BUDGET,
     mode: Permission = Permission.ACT,
     silent: tuple[str, ...] = (),
+    control: bool = True,
     prepare: Callable[[Loop], None] = lambda _loop: None,
 ) -> AsyncIterator[Loop]:
-    """The loop over `count` nodes; a `silent` node has no worker. `prepare` exchanges parts."""
+    """The loop over `count` nodes; a `silent` node has no worker, nor has `control` when False.
+
+    `prepare` exchanges parts.
+    """
     nodes = some_nodes(count, pool=POOL, group_size=group_size)
     loop = Loop(env, nodes=nodes, policy=policy, budget=budget, mode=mode)
     prepare(loop)
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(loop.control_worker())
+        if control:
+            await stack.enter_async_context(loop.control_worker())
         for node in nodes:
             if node.id not in silent:
                 await stack.enter_async_context(loop.node_worker(node.id))
@@ -326,6 +331,16 @@ def start(temporal_env: WorkflowEnvironment):
 
     def begin(**options: Any) -> contextlib.AbstractAsyncContextManager[Loop]:
         return running(temporal_env, **options)
+
+    return begin
+
+
+@pytest.fixture
+def start_outside(temporal_local: WorkflowEnvironment):
+    """As `start`, on the wall clock and without a control worker: the test runs its own."""
+
+    def begin(**options: Any) -> contextlib.AbstractAsyncContextManager[Loop]:
+        return running(temporal_local, control=False, **options)
 
     return begin
 
