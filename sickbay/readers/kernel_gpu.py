@@ -106,11 +106,6 @@ class DriverLog:
     _lost_somewhere: str = ""
     _uvm_fatal: str = ""
 
-    @property
-    def in_sentence(self) -> bool:
-        """Whether the next message may go on with a sentence."""
-        return self._sentence is not None
-
     def feed(self, message: str) -> None:
         """Take one message of the kernel."""
         if self._sentence is not None:

@@ -7,7 +7,8 @@ such a line keeps its program and is nobody's finding but that program's.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 KERNEL = "kernel"
@@ -15,6 +16,8 @@ USER = "user"
 """The program of a line that some process wrote straight into the kernel's buffer."""
 
 _LONGEST = 8_192
+# Lines without a head that may follow one with a head.
+_LOOKS_BACK = 64
 _FACILITIES_OF_THE_KERNEL = 8
 _KMSG = re.compile(r'(?:<(?P<angle>\d+)>)?"?(?P<prio>\d+),\d+,(?P<usec>\d+),[^;]{0,60};')
 _ANGLE = re.compile(r"<(?P<prio>\d+)>")
@@ -73,19 +76,38 @@ class LogLine:
         return self.program == KERNEL
 
 
-def lines(raw: Iterable[str]) -> Iterator[LogLine]:
-    """The lines of a log; one without a head goes on with what the line before it said.
+def lines(raw: Iterable[str], *, wanted: Callable[[str], object]) -> Iterator[LogLine]:
+    """The lines of a log that hold a wanted word.
 
-    So what a process printed over several lines stays that process's word.
+    A line without a head goes on with what the line before it said, so what a process printed over
+    several lines stays that process's word.
+
+    Args:
+        raw: lines with their ends.
+        wanted: whether a raw line is worth parsing.
     """
-    owner = KERNEL
+    before: deque[str] = deque(maxlen=_LOOKS_BACK)
+    first: list[str] = []
     for one in raw:
+        if wanted(one):
+            line = parse(one)
+            yield line if line.headed else replace(line, program=_owner(before, first))
+        before.append(one)
+        if len(first) < _LOOKS_BACK:
+            first.append(one)
+
+
+def _owner(before: Sequence[str], first: Sequence[str]) -> str:
+    """Whose word a line without a head is: that of the last one with a head.
+
+    In a log whose lines have heads one that long without is nobody's; in one without any it is the
+    kernel's.
+    """
+    for one in reversed(before):
         line = parse(one)
         if line.headed:
-            owner = line.program
-        elif owner != KERNEL:
-            line = replace(line, program=owner)
-        yield line
+            return line.program
+    return USER if any(parse(one).headed for one in first) else KERNEL
 
 
 def parse(raw: str) -> LogLine:

@@ -4,7 +4,7 @@ The order of the rows is the order of recognition: what is sure comes before wha
 output that nobody recognises is `other`, and says nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -48,13 +48,25 @@ class Read(Protocol):
         ...
 
 
+class ReadLines(Protocol):
+    """A reader of output of any size, line by line in constant memory."""
+
+    def __call__(self, raw: Iterable[str], *, exit_code: int | None) -> Reading:
+        """What the lines (with their ends) mean."""
+        ...
+
+
 @dataclass(frozen=True)
 class Tool:
-    """One tool: its name on the command line, its reader, and how its output is recognised."""
+    """One tool: its name on the command line, its reader, and how its output is recognised.
+
+    `read_lines` is there for tools whose output may be of any size.
+    """
 
     name: str
     read: Read
     recognises: Callable[[str], bool]
+    read_lines: ReadLines | None = None
 
 
 def _dcgm_diag(text: str, *, exit_code: int | None, expect: Expectation) -> Reading:
@@ -116,7 +128,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool("ipmi-sel", class_reads.read_ipmi_sel, ipmi_sel.recognises),
     Tool("superbench", class_reads.read_superbench, superbench.recognises),
     Tool("nvidia-smi", _nvidia_smi, nvidia_smi.recognises),
-    Tool("kernel-log", _kernel_log, kernel_log.recognises),
+    Tool("kernel-log", _kernel_log, kernel_log.recognises, kernel_log.read_lines),
 )
 """Every tool that can be read; a kernel log comes last, for any line may stand in one."""
 
@@ -154,6 +166,32 @@ def read(
         return conclude(OTHER, text, [unknown], passed=None)
     reading = _BY_NAME[name].read(text, exit_code=exit_code, expect=expect)
     return reading if _is_ended(text) else _not_a_pass(reading)
+
+
+def streams(tool: str) -> bool:
+    """Whether a tool's output is read line by line."""
+    return tool in _BY_NAME and _BY_NAME[tool].read_lines is not None
+
+
+def read_lines(tool: str, raw: Iterable[str], *, exit_code: int | None) -> Reading:
+    """As `read`, for a tool that `streams`.
+
+    Raises:
+        KeyError: the tool does not stream.
+    """
+    reader = _BY_NAME[tool].read_lines
+    if reader is None:
+        raise KeyError(tool)
+    ended = True
+
+    def watched() -> Iterator[str]:
+        nonlocal ended
+        for line in raw:
+            ended = line.endswith("\n")
+            yield line
+
+    reading = reader(watched(), exit_code=exit_code)
+    return reading if ended else _not_a_pass(reading)
 
 
 def _is_ended(text: str) -> bool:
