@@ -21,6 +21,18 @@ def tool_finding(reason: str, detail: str, part: str | None = None) -> Finding:
     )
 
 
+def contradiction(exit_code: int | None, findings: Sequence[Finding]) -> list[Finding]:
+    """What a failed exit status adds, when no finding of the output tells why it failed."""
+    if exit_code in {None, 0}:
+        return []
+    for finding in findings:
+        if finding.kind is FindingKind.HARDWARE:
+            return []
+        if finding.kind is FindingKind.TOOL and finding.severity is not Severity.INFO:
+            return []
+    return [tool_finding("exit_code_contradicts_document", f"exit status {exit_code}")]
+
+
 def conclude(
     tool: str,
     text: str,

@@ -11,7 +11,7 @@ from typing import Any
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers.bandwidth import below_floor, finite
-from sickbay.readers.conclusion import conclude, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, tool_finding
 from sickbay.readers.documents import json_documents
 
 TOOL = "fio"
@@ -89,8 +89,7 @@ def read(text: str, *, exit_code: int | None, floors: Mapping[str, float] | None
     if runs and not any(m.value > 0 for m in measured):
         findings.append(tool_finding("not_measured", "no input or output was done"))
     findings += _below(measured, floors or {}, device)
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers import cuda_errors
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 
 TOOL = "gpu-burn"
 _PROGRESS = re.compile(r"^\s*\d{1,3}(?:\.\d+)?%\s+proc'd: ")
@@ -67,8 +67,7 @@ def read(text: str, *, exit_code: int | None, gpus: int | None = None) -> Readin
         findings.append(tool_finding("gpu_count_mismatch", detail))
     if whole and not any(burn.gflops.values()):
         findings.append(tool_finding("not_measured", "no GPU did any work"))
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,

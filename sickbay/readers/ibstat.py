@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sickbay.domain.reading import Finding, Reading
 from sickbay.readers import ib_ports
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 from sickbay.readers.ib_ports import Port
 
 TOOL = "ibstat"
@@ -58,8 +58,7 @@ def read(
         findings.append(tool_finding("device_not_found", gone[0], gone[1]))
     if not shown and not findings:
         findings.append(tool_finding("did_not_run", first_line(text)))
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers import ib_counters, ib_ports
-from sickbay.readers.conclusion import conclude, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, tool_finding
 from sickbay.readers.ib_ports import Port
 
 TOOL = "infiniband"
@@ -59,8 +59,7 @@ def read(
     else:
         tree.counters = _pages(text)
         findings, good = _of_counters(tree)
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     remarks = [f for n, c in tree.counters.items() for f in ib_counters.saturated(n or None, c)]
     return conclude(
         TOOL,

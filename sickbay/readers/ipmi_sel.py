@@ -1,4 +1,4 @@
-"""`ipmitool sel list` and `elist`: what the board management controller has recorded.
+"""The event log of a board: `ipmitool sel list` and `elist`, and FreeIPMI's `ipmi-sel`.
 
 An event that was deasserted later is over. What nobody knows is told and is no verdict; the log
 keeps events until somebody clears it, so a fault here can be old.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Reading
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 
 TOOL = "ipmi-sel"
 _EMPTY = re.compile(r"SEL has no entries", re.IGNORECASE)
@@ -21,6 +21,8 @@ _ERROR = re.compile(
     re.MULTILINE,
 )
 _FIELDS = 5
+_FREEIPMI = re.compile(r"^ID\s*\|\s*Date\s*\|\s*Time\s*\|\s*Name\s*\|\s*Type\s*\|\s*Event")
+_FREEIPMI_FIELDS = 6
 _HARD, _SOFT, _NOTE = "hard", "soft", "note"
 
 
@@ -95,7 +97,9 @@ class _Event:
 
 def recognises(text: str) -> bool:
     """Whether a text looks like a list of events."""
-    row = r"^\s*[0-9a-f]{1,8} \| +(?:\d\d/\d\d/\d{2,4}|Pre-Init)"
+    row = (
+        r"^\s*[0-9a-f]{1,8} ?[|,] *(?:\d\d/\d\d/\d{2,4}|Pre-Init)|^ID\s*\| Date\s*\| Time\s*\| Name"
+    )
     return bool(re.search(row, text, re.MULTILINE | re.IGNORECASE) or _EMPTY.search(text))
 
 
@@ -119,8 +123,7 @@ def read(text: str, *, exit_code: int | None) -> Reading:
     empty = bool(_EMPTY.search(text))
     if not events and not empty and not findings:
         findings.append(tool_finding("did_not_run", first_line(text)))
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,
@@ -134,20 +137,41 @@ def _events(text: str) -> tuple[list[_Event], str | None]:
     """The rows, and a row that is cut."""
     found: list[_Event] = []
     cut = None
+    typed = False
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
+        typed = typed or bool(_FREEIPMI.match(line.strip()))
+        cells = [cell.strip() for cell in line.split("|" if "|" in line else ",")]
         if len(cells) < 2 or not _ID.match(cells[0]):  # noqa: PLR2004 - no row at all
             continue
-        if len(cells) < _FIELDS:
+        event = _typed(cells, line) if typed else _event(cells, line)
+        if event is None:
             cut = line.strip()[:100]
-            continue
-        said = [cell.lower() for cell in cells[_FIELDS:]]
-        if "deasserted" not in said and any(
-            cell and "deasserted".startswith(cell) for cell in said
-        ):
-            cut = line.strip()[:100]
-        found.append(_Event(cells[3], cells[4], "deasserted" not in said, line.strip()))
+        else:
+            found.append(event)
     return found, cut
+
+
+def _event(cells: list[str], line: str) -> _Event | None:
+    """A row of ipmitool: sensor, event, and whether it was asserted, in words of their own."""
+    said = [cell.lower() for cell in cells[_FIELDS:]]
+    if len(cells) < _FIELDS or _is_cut(said):
+        return None
+    return _Event(cells[3], cells[4], "deasserted" not in said, line.strip())
+
+
+def _is_cut(said: list[str]) -> bool:
+    """Whether the word of direction was begun and not ended."""
+    whole = {"asserted", "deasserted"}
+    return any(cell and cell not in whole and "deasserted".startswith(cell) for cell in said)
+
+
+def _typed(cells: list[str], line: str) -> _Event | None:
+    """A row of FreeIPMI: name, type of the sensor, and the event with its direction, if any."""
+    if len(cells) < _FREEIPMI_FIELDS:
+        return None
+    over = "deassert" in cells[5].lower()
+    event = re.sub(r"\s*;?\s*(?:de)?assert\w*(?: event)?\s*$", "", cells[5], flags=re.IGNORECASE)
+    return _Event(f"{cells[3]} ({cells[4]})", event, not over, line.strip())
 
 
 def _standing(events: Sequence[_Event]) -> list[_Event]:

@@ -13,8 +13,8 @@ from sickbay.readers.conclusion import tool_finding
 
 _NCCL = re.compile(r"Test NCCL failure\s+\S+\s+'([^'/]*)")
 _CUDA = re.compile(r"\bCuda failure\s+(?:\S+:\d+\s+)?(?:\d+\s+)?'([^'\n]*)", re.IGNORECASE)
-_TIMEOUT = re.compile(r"Test timeout \(\d+")
-_COMPLETION = re.compile(r"NCCL WARN .*\bstatus=(\d+)")
+_TIMEOUT = re.compile(r"Test timeout \(\d+|DUE TO TIME LIMIT")
+_COMPLETION = re.compile(r"NCCL WARN .*\bstatus=(?:\w{1,60}\()?(\d+)")
 _HCA = re.compile(r"\bhca (\S+)")
 _NO_IB = re.compile(r"NET/IB : No (?:IB )?device found", re.IGNORECASE)
 _NETWORK = re.compile(r"NCCL INFO (?:\S+ )?Using network (\S+)")
@@ -38,6 +38,7 @@ _STARTS: tuple[str, ...] = (
     r"error while loading shared libraries",
     r"no such file or directory",
     r"^srun: error:",
+    r"lost communication with|unable to complete a tcp connection",
 )
 _ENDS: tuple[str, ...] = (
     r"mpirun detected that one or more processes exited",

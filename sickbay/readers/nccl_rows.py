@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sickbay.readers.bandwidth import finite
+from sickbay.readers.launch_labels import unlabelled
 
-_LABELS = re.compile(
-    r"^(?:\[[^\]\n]{0,80}\d,\d+\]<std(?:out|err)>:\s?|\d{4}-\d\d-\d\dT\S{8,20}\s"
-    r"|\s?\d{1,5}:\s(?=\s*[#\d]))"
-)
 _START = re.compile(r"^#?\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"^#?\s*Collective test concluded")
 _PARAMETERS = re.compile(r"^#?\s*nThreads?\s*:?\s*\d+")
@@ -76,11 +73,6 @@ class Run:
     def is_empty(self) -> bool:
         """Whether nothing at all was said."""
         return self == Run(nranks=self.nranks)
-
-
-def unlabelled(text: str) -> list[str]:
-    """The lines of a text without what launchers put before each."""
-    return [_LABELS.sub("", line) for line in text.splitlines()]
 
 
 def runs(text: str) -> list[Run]:

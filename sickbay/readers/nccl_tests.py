@@ -13,8 +13,9 @@ from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers import nccl_answers, nccl_json
 from sickbay.readers.bandwidth import below_floor
-from sickbay.readers.conclusion import conclude, tool_finding
-from sickbay.readers.nccl_rows import Run, runs, unlabelled
+from sickbay.readers.conclusion import conclude, contradiction, tool_finding
+from sickbay.readers.launch_labels import unlabelled
+from sickbay.readers.nccl_rows import Run, runs
 
 TOOL = "nccl-tests"
 FLOOR = "nccl_busbw_gbps"
@@ -73,8 +74,7 @@ def read(
         findings += _of_run(run, {} if unlike else floors or {}, exit_code)
     used = nccl_answers.network_used(text)
     findings = _with_network(findings, used=used, wanted=network)
-    if exit_code not in {0, None} and not any(_tells(f) for f in findings):
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     wrong = any(f.reason == "out_of_bounds" for f in findings)
     return conclude(
         TOOL,
@@ -97,11 +97,6 @@ def _not_run(
         why = "no run of nccl-tests is in the output"
     if why:
         yield tool_finding("did_not_run", why)
-
-
-def _tells(finding: Finding) -> bool:
-    """Whether a finding explains why the test did not end well."""
-    return finding.kind in {FindingKind.HARDWARE, FindingKind.TOOL}
 
 
 def _of_run(run: Run, floors: Mapping[str, float], exit_code: int | None) -> Iterator[Finding]:

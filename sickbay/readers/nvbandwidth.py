@@ -11,7 +11,7 @@ from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers import cuda_errors
 from sickbay.readers.bandwidth import below_floor
-from sickbay.readers.conclusion import conclude, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, tool_finding
 from sickbay.readers.nvbandwidth_tables import Case, Output, of_document, of_text
 
 TOOL = "nvbandwidth"
@@ -64,8 +64,7 @@ def read(
     findings += counted
     if not corrupt and not counted:
         findings += [f for test in output.tests for f in _floors(output, test, floors or {})]
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,

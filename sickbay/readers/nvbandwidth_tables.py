@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sickbay.readers.bandwidth import finite
+from sickbay.readers.launch_labels import unlabelled
 from sickbay.readers.parts import bus_id
 
 _VERSION = re.compile(r"^nvbandwidth Version:\s*v?(\d+)\.(\d+)")
@@ -71,7 +72,7 @@ class Output:
 def of_text(text: str) -> Output:
     """The output in a text."""
     output, walk = Output(), _Walk()
-    lines = text.splitlines()
+    lines = unlabelled(text)
     for line in lines:
         version, device, running = _VERSION.match(line), _DEVICE.match(line), _RUNNING.match(line)
         if version:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers.bandwidth import below_floor, finite
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 
 TOOL = "perftest"
 _TITLE = re.compile(
@@ -72,8 +72,7 @@ def read(text: str, *, exit_code: int | None, floors: Mapping[str, float] | None
         findings.append(tool_finding("incomplete", "the table of results does not end"))
     if whole:
         findings += _judged(run, floors or {})
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     best = _best(run)
     return conclude(
         TOOL,

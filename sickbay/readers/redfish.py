@@ -11,7 +11,7 @@ from typing import Any
 from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import Finding, FindingKind, Measurement, Reading
 from sickbay.readers.bandwidth import finite
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 from sickbay.readers.documents import json_documents
 
 TOOL = "redfish"
@@ -59,8 +59,7 @@ def read(text: str, *, exit_code: int | None) -> Reading:
     elif not documents and not findings:
         bad = "invalid_json" if "{" in text else "did_not_run"
         findings.append(tool_finding(bad, first_line(text)))
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     remarks = [f for f in findings if f.severity is Severity.INFO]
     return conclude(
         TOOL,

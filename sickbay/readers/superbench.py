@@ -10,7 +10,7 @@ from typing import Any
 
 from sickbay.domain.reading import Finding, Measurement, Reading
 from sickbay.readers.bandwidth import below_floor, finite
-from sickbay.readers.conclusion import conclude, first_line, tool_finding
+from sickbay.readers.conclusion import conclude, contradiction, first_line, tool_finding
 from sickbay.readers.documents import json_documents
 
 TOOL = "superbench"
@@ -56,8 +56,7 @@ def read(text: str, *, exit_code: int | None, floors: Mapping[str, float] | None
         if floor is not None and value < floor:
             unit = _unit(name)
             findings.append(below_floor(None, what=name, value=value, floor=floor, unit=unit))
-    if exit_code not in {0, None} and not findings:
-        findings.append(tool_finding("exit_code_contradicts_document", f"exit {exit_code}"))
+    findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
         text,

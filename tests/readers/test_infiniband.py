@@ -154,6 +154,12 @@ def test_one_lane_with_errors_that_leak_is_a_bad_cable():
     assert corrected.verdict is Verdict.PASS
 
 
+def test_a_failed_status_beside_a_note_is_no_pass():
+    text = tree({}, {"state": "1: DOWN", "phys_state": "3: Disabled"})
+    assert "exit_code_contradicts_document" in {f.reason for f in read(text, exit_code=1).findings}
+    assert read(text, exit_code=1).verdict is Verdict.INCONCLUSIVE
+
+
 def test_counters_alone_are_no_rate():
     page = "# Port counters: Lid 7 port 1\nSymbolErrorCounter:..............{}\n"
     page += "LinkDownedCounter:...............0\n"

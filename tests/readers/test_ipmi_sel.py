@@ -96,6 +96,20 @@ def test_an_empty_log_passes_and_a_silent_board_does_not():
     assert read("hello\n").verdict is Verdict.INCONCLUSIVE
 
 
+def test_commas_and_the_other_tool_mean_the_same():
+    commas = FATAL.replace(" | ", ",").replace("  2,", "2,").strip() + "\n"
+    assert ("Critical Interrupt", "bus_fatal_error") in reasons(read(commas))
+    head = "ID  | Date        | Time     | Name       | Type               | Event\n"
+    rows = "7   | Jan-18-2023 | 14:49:30 | PCIe Err   | Critical Interrupt | {}\n"
+    assert read(head + rows.format("Bus Fatal Error")).verdict is Verdict.FAIL
+    hot = "8   | Jan-18-2023 | 14:50:30 | Inlet      | Temperature        | {}\n"
+    above = "At or Above (>=) Upper Critical Threshold"
+    asserted = hot.format(above + " ; Assertion Event")
+    assert read(head + asserted).category is Category.THERMAL
+    over = asserted + hot.format(above + " ; Deassertion Event")
+    assert read(head + over).verdict is Verdict.PASS
+
+
 def test_the_same_fault_many_times_is_one_finding():
     rows = "".join(FATAL.replace("14:49", f"14:{m:02}") for m in range(10, 40))
     assert len(read(rows).findings) == 1

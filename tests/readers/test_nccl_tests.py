@@ -182,6 +182,7 @@ def test_a_collective_without_an_in_place_form_is_not_called_unchecked():
         ("n1: Test CUDA failure common.cu:941 'out of memory'", "cuda_out_of_memory"),
         ("n1: Test timeout (120s) common.cu:700", "timeout"),
         ("bash: all_reduce_perf: command not found", "did_not_run"),
+        ("slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT x DUE TO TIME LIMIT ***", "timeout"),
         ("There are not enough slots available in the system", "did_not_run"),
     ],
 )  # fmt: skip
@@ -198,10 +199,11 @@ def test_a_memory_error_that_cuda_reports_is_the_hardwares():
     assert reading.category is Category.MEMORY
 
 
-def test_a_transfer_that_was_never_answered_names_the_adapter():
+@pytest.mark.parametrize("status", ["12", "IBV_WC_RETRY_EXC_ERR(12)"])
+def test_a_transfer_that_was_never_answered_names_the_adapter(status):
     line = (
         "n1:7:9 [3] misc/net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.7<5> with "
-        "status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_5\n"
+        f"status={status} opcode=0 len=0 vendor err 129 (Recv) hca mlx5_5\n"
     )
     reading = read(devices("n1", "n2") + line, exit_code=3)
     assert ("mlx5_5", "ib_retry_exceeded") in {(f.part, f.reason) for f in reading.findings}
