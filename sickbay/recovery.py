@@ -6,7 +6,7 @@ repair has one workflow id, a hold one id, and a page one key.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from sickbay.errors import SickbayError
 from sickbay.ports import Scheduler
 
 AT_ONCE = 8
+_Withheld = dict[str, frozenset[str] | None]
 WITHHELD_FOUND = "withheld before a restore"
 _WELL = {Standing.HEALTHY, Standing.DEGRADED}
 
@@ -37,6 +38,15 @@ class RecoveryRecords(Protocol):
 
     async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
         """A repair's row and its highest step, None when there is no row."""
+
+    async def holds(self, node: str) -> tuple[Hold, ...]:
+        """The holds that stand on a node."""
+
+    async def open_repairs(self, node: str | None = None) -> tuple[RepairRecord, ...]:
+        """Repairs that have not ended on record, of one node or of the fleet."""
+
+    async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
+        """Record that how a repair ended is not known; one that ended on record stays so."""
 
     async def place_hold(self, hold: Hold) -> None:
         """Record a hold; a standing one with this id stays as it is."""
@@ -114,60 +124,87 @@ class Recovery:
         nodes = await self._records.nodes()
         by_node: dict[str, list[Hold]] = {}
         for hold in await self._records.standing_holds():
-            if is_ours(hold.mark):
-                by_node.setdefault(hold.node, []).append(hold)
+            by_node.setdefault(hold.node, []).append(hold)
+        repairs: dict[str, list[str]] = {}
+        for row in await self._records.open_repairs():
+            repairs.setdefault(row.node, []).append(row.repair_id)
         turn = asyncio.Semaphore(AT_ONCE)
-        withheld: dict[str, frozenset[str] | None] = {}
+        withheld: _Withheld = {}
 
         async def of_node(node: Node) -> list[Difference]:
             async with turn:
-                seen = await self._seen(node, tuple(by_node.get(node.id, ())), withheld)
-            found = remedies(seen, now=self._clock())
-            return [Difference(remedy, node.pool) for remedy in found]
+                mine = repairs.get(node.id, ())
+                return await self._differences(node, by_node.get(node.id, ()), mine, withheld)
 
         rows = await asyncio.gather(*(of_node(node) for node in nodes))
         return tuple(row for of_one in rows for row in of_one)
 
     async def mend(self, differences: Sequence[Difference]) -> tuple[Difference, ...]:
-        """Carry out each remedy, one after the other; trouble with one node is its own line."""
+        """Look at each node once more and carry out what is still called for, one by one.
+
+        A long look is old when it ends: a repair may have returned its node meanwhile, or a person
+        released it. Trouble with one node is its own line.
+        """
         nodes = {n.id: n for n in await self._records.nodes()}
         rows = []
-        for difference in differences:
-            try:
-                done = await self._carry_out(difference.remedy, nodes[difference.remedy.node])
-            except SickbayError as error:
-                done = f"not done: {error.message}"
-            rows.append(Difference(difference.remedy, difference.pool, done=done))
+        for name in dict.fromkeys(d.remedy.node for d in differences):
+            node = nodes[name]
+            holds = await self._records.holds(name)
+            repairs = [row.repair_id for row in await self._records.open_repairs(name)]
+            for found in await self._differences(node, holds, repairs, {}):
+                try:
+                    done = await self._carry_out(found.remedy, node)
+                except SickbayError as error:
+                    done = f"not done: {error.message}"
+                rows.append(replace(found, done=done))
         return tuple(rows)
 
     # --- looking --------------------------------------------------------------------------------
 
+    async def _differences(
+        self, node: Node, holds: Sequence[Hold], repairs: Sequence[str], withheld: _Withheld
+    ) -> list[Difference]:
+        ours = tuple(h for h in holds if is_ours(h.mark))
+        seen = await self._seen(node, ours, tuple(repairs), withheld)
+        return [Difference(r, node.pool) for r in remedies(seen, now=self._clock())]
+
     async def _seen(
-        self, node: Node, holds: tuple[Hold, ...], withheld: dict[str, frozenset[str] | None]
+        self, node: Node, holds: tuple[Hold, ...], repairs: tuple[str, ...], withheld: _Withheld
     ) -> NodeSeen:
-        try:
-            marks = await self._scheduler.marks(node.id)
-        except SickbayError:
-            marks = None
-        ours = [mark for mark, _ in marks or () if is_ours(mark)]
-        if not holds and not ours:
+        marks = await self._marks(node.id)
+        if not holds and not repairs and not _ours(marks):
             return NodeSeen(node.id, holds, marks, Run(RunStatus.NONE))
+        # Marks after the run: of a repair that ends in between, the mark it took away is gone.
         run = await self._repairs.last_run(node.id)
+        marks = await self._marks(node.id)
         drained = False
         if marks is not None and run.status is not RunStatus.RUNNING:
             drained = (await self._scheduler.drain_state(node.id)).state is DrainState.DRAINED
         known: bool | None = None
         well = False
-        if withheld_mark(node.id) in ours:
+        if withheld_mark(node.id) in _ours(marks):
             names = await self._withheld(node.pool, withheld)
             known = None if names is None else node.id in names
             health = await self._records.present_health(node.id)
             well = health.standing in _WELL and health.health.value is not None
-        return NodeSeen(node.id, holds, marks, run, drained=drained, withheld=known, well=well)
+        return NodeSeen(
+            node.id,
+            holds,
+            marks,
+            run,
+            drained=drained,
+            withheld=known,
+            well=well,
+            open_repairs=repairs,
+        )
 
-    async def _withheld(
-        self, pool: str, seen: dict[str, frozenset[str] | None]
-    ) -> frozenset[str] | None:
+    async def _marks(self, node: str) -> tuple[tuple[str, str], ...] | None:
+        try:
+            return await self._scheduler.marks(node)
+        except SickbayError:
+            return None
+
+    async def _withheld(self, pool: str, seen: _Withheld) -> frozenset[str] | None:
         """The nodes a budget withholds, asked once per comparison; None when it is silent."""
         if pool not in seen:
             try:
@@ -201,6 +238,9 @@ class Recovery:
                 return (
                     f"a repair goes on at {remedy.start_at}" if began else "a repair runs already"
                 )
+            case RemedyKind.END_REPAIR, _:
+                await self._records.lose_repair(remedy.repair_id, at=self._clock())
+                return "its row says that it was lost"
             case RemedyKind.ADOPT_WITHHELD, _:
                 factors = {"rack": node.rack, "node_class": node.node_class, "group": node.group}
                 ask = WithholdAsk(node.id, node.group, WITHHELD_FOUND, False, factors)
@@ -231,3 +271,7 @@ class Recovery:
             started_at=row.started_at,
             ordinal=ordinal,
         )
+
+
+def _ours(marks: tuple[tuple[str, str], ...] | None) -> list[str]:
+    return [mark for mark, _ in marks or () if is_ours(mark)]

@@ -50,6 +50,7 @@ SEEN = st.builds(
     drained=st.booleans(),
     withheld=st.sampled_from([None, True, False]),
     well=st.booleans(),
+    open_repairs=st.sets(st.sampled_from(REPAIRS)).map(lambda ids: tuple(sorted(ids))),
 )
 
 
@@ -108,6 +109,17 @@ def test_a_lost_repair_starts_where_the_node_allows(drained, stage):
     seen = NodeSeen(NODE, (mine,), ((mine.mark, "x"),), Run(RunStatus.NONE), drained=drained)
     (row,) = remedies(seen, now=NOW)
     assert (row.kind, row.start_at) == (RemedyKind.START, stage)
+
+
+@given(SEEN)
+def test_a_row_of_a_repair_that_does_not_run_goes_on_or_is_ended(seen):
+    if seen.marks is None or seen.run.status in {RunStatus.UNKNOWN, RunStatus.RUNNING}:
+        return
+    found = remedies(seen, now=NOW)
+    ended = {r.repair_id for r in found if r.kind is RemedyKind.END_REPAIR}
+    goes_on = {r.hold.repair_id for r in found if r.start_at is not None}
+    assert set(seen.open_repairs) <= ended | goes_on
+    assert not ended & goes_on
 
 
 def test_a_persons_hold_gets_no_repair():
