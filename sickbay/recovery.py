@@ -11,17 +11,27 @@ from datetime import datetime
 from typing import Protocol
 
 from sickbay.contracts.budget import BudgetView, WithholdAsk, WithholdEnded
-from sickbay.contracts.repair import AdoptedHold
+from sickbay.contracts.repair import AdoptedHold, Fault
 from sickbay.contracts.steps import DrainState, PresentHealth, RepairRecord
 from sickbay.domain.gate import Hold, is_ours, withheld_mark
 from sickbay.domain.health import Standing
 from sickbay.domain.node import Category, Node
-from sickbay.domain.recovery import NodeSeen, Remedy, RemedyKind, Run, RunStatus, remedies
+from sickbay.domain.recovery import (
+    HARD_FAIL,
+    SCORED,
+    NodeSeen,
+    Remedy,
+    RemedyKind,
+    Run,
+    RunStatus,
+    remedies,
+)
 from sickbay.domain.repair import Stage
 from sickbay.errors import SickbayError
 from sickbay.ports import Scheduler
 
 AT_ONCE = 8
+_Row = tuple[str, str]
 _Withheld = dict[str, frozenset[str] | None]
 WITHHELD_FOUND = "withheld before a restore"
 _WELL = {Standing.HEALTHY, Standing.DEGRADED}
@@ -66,6 +76,9 @@ class RecoveryRepairs(Protocol):
 
     async def last_run(self, node: str) -> Run:
         """The newest run of a node's repair."""
+
+    async def report(self, fault: Fault, *, pool: str) -> None:
+        """Start the node's repair or merge the fault into the running one."""
 
     async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
         """Let a repair go on under a standing hold; False when one runs already."""
@@ -125,9 +138,9 @@ class Recovery:
         by_node: dict[str, list[Hold]] = {}
         for hold in await self._records.standing_holds():
             by_node.setdefault(hold.node, []).append(hold)
-        repairs: dict[str, list[str]] = {}
+        repairs: dict[str, list[tuple[str, str]]] = {}
         for row in await self._records.open_repairs():
-            repairs.setdefault(row.node, []).append(row.repair_id)
+            repairs.setdefault(row.node, []).append((row.repair_id, row.stage))
         turn = asyncio.Semaphore(AT_ONCE)
         withheld: _Withheld = {}
 
@@ -150,26 +163,27 @@ class Recovery:
         for name in dict.fromkeys(d.remedy.node for d in differences):
             node = nodes[name]
             holds = await self._records.holds(name)
-            repairs = [row.repair_id for row in await self._records.open_repairs(name)]
-            for found in await self._differences(node, holds, repairs, {}):
+            found = await self._records.open_repairs(name)
+            repairs = [(row.repair_id, row.stage) for row in found]
+            for row in await self._differences(node, holds, repairs, {}):
                 try:
-                    done = await self._carry_out(found.remedy, node)
+                    done = await self._carry_out(row.remedy, node)
                 except SickbayError as error:
                     done = f"not done: {error.message}"
-                rows.append(replace(found, done=done))
+                rows.append(replace(row, done=done))
         return tuple(rows)
 
     # --- looking --------------------------------------------------------------------------------
 
     async def _differences(
-        self, node: Node, holds: Sequence[Hold], repairs: Sequence[str], withheld: _Withheld
+        self, node: Node, holds: Sequence[Hold], repairs: Sequence[_Row], withheld: _Withheld
     ) -> list[Difference]:
         ours = tuple(h for h in holds if is_ours(h.mark))
         seen = await self._seen(node, ours, tuple(repairs), withheld)
         return [Difference(r, node.pool) for r in remedies(seen, now=self._clock())]
 
     async def _seen(
-        self, node: Node, holds: tuple[Hold, ...], repairs: tuple[str, ...], withheld: _Withheld
+        self, node: Node, holds: tuple[Hold, ...], repairs: tuple[_Row, ...], withheld: _Withheld
     ) -> NodeSeen:
         marks = await self._marks(node.id)
         if not holds and not repairs and not _ours(marks):
@@ -238,6 +252,9 @@ class Recovery:
                 return (
                     f"a repair goes on at {remedy.start_at}" if began else "a repair runs already"
                 )
+            case RemedyKind.REPORT_AGAIN, _:
+                await self._report_again(remedy.repair_id, node)
+                return "its finding is reported again"
             case RemedyKind.END_REPAIR, _:
                 await self._records.lose_repair(remedy.repair_id, at=self._clock())
                 return "its row says that it was lost"
@@ -251,6 +268,30 @@ class Recovery:
                 return "the budget ends it, unless a repair waits for its permit"
         return "nothing: not clear"
 
+    async def _report_again(self, repair_id: str, node: Node) -> None:
+        """A new repair asks for the permit; it drops what a proof has answered meanwhile."""
+        found = await self._records.repair_on_record(repair_id)
+        if found is None:
+            return
+        row, _ = found
+        part = next((p for p in node.parts if p.uuid == row.part), None)
+        scored = row.reason.startswith(SCORED)
+        fault = Fault(
+            id=f"reported_again/{repair_id}",
+            node=node.id,
+            observed_at=row.started_at,
+            reason=row.reason,
+            severity=row.severity,
+            category=category_of(row),
+            source="telemetry" if scored else "person",
+            hard=row.reason.startswith(HARD_FAIL),
+            slot=part.slot if part else None,
+            part_uuid=part.uuid if part else None,
+            detail="its repair was lost while it waited for a permit",
+        )
+        await self._repairs.report(fault, pool=node.pool)
+        await self._records.lose_repair(repair_id, at=self._clock())
+
     async def _adopted(self, hold: Hold, start_at: Stage | None) -> AdoptedHold:
         """What the new run must know: from the repair's row where there is one, else the hold."""
         stage = start_at or Stage.DIAGNOSE
@@ -259,14 +300,13 @@ class Recovery:
         if found is None:
             return AdoptedHold(repair_id, hold.reason, hold.placed_at, start_at=stage)
         row, ordinal = found
-        known = row.category in set(Category)
         return AdoptedHold(
             repair_id,
             row.reason or hold.reason,
             hold.placed_at,
             start_at=stage,
             severity=row.severity,
-            category=Category(row.category) if known else None,
+            category=category_of(row),
             part=row.part,
             started_at=row.started_at,
             ordinal=ordinal,
@@ -275,3 +315,8 @@ class Recovery:
 
 def _ours(marks: tuple[tuple[str, str], ...] | None) -> list[str]:
     return [mark for mark, _ in marks or () if is_ours(mark)]
+
+
+def category_of(row: RepairRecord) -> Category | None:
+    """The category a repair's row names, None when it names none."""
+    return Category(row.category) if row.category in set(Category) else None

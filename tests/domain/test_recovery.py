@@ -50,7 +50,9 @@ SEEN = st.builds(
     drained=st.booleans(),
     withheld=st.sampled_from([None, True, False]),
     well=st.booleans(),
-    open_repairs=st.sets(st.sampled_from(REPAIRS)).map(lambda ids: tuple(sorted(ids))),
+    open_repairs=st.dictionaries(
+        st.sampled_from(REPAIRS), st.sampled_from(["permit", "diagnose"])
+    ).map(lambda rows: tuple(sorted(rows.items()))),
 )
 
 
@@ -116,10 +118,13 @@ def test_a_row_of_a_repair_that_does_not_run_goes_on_or_is_ended(seen):
     if seen.marks is None or seen.run.status in {RunStatus.UNKNOWN, RunStatus.RUNNING}:
         return
     found = remedies(seen, now=NOW)
-    ended = {r.repair_id for r in found if r.kind is RemedyKind.END_REPAIR}
+    ended = {r.repair_id for r in found if r.repair_id}
     goes_on = {r.hold.repair_id for r in found if r.start_at is not None}
-    assert set(seen.open_repairs) <= ended | goes_on
+    assert {repair_id for repair_id, _ in seen.open_repairs} <= ended | goes_on
     assert not ended & goes_on
+    for row in found:
+        if row.kind is RemedyKind.REPORT_AGAIN:
+            assert (row.repair_id, "permit") in seen.open_repairs
 
 
 def test_a_persons_hold_gets_no_repair():

@@ -178,17 +178,21 @@ async def test_a_store_older_than_a_proven_return_closes_nothing_again(start):
         assert (await loop.repairs.status("n001")).repair_id == repair_id
 
 
-async def test_a_repair_lost_while_it_waited_for_its_permit_does_not_run_on_record(start):
+async def test_a_repair_lost_while_it_waited_for_its_permit_asks_again(start):
     async with start() as loop:
         await loop.freeze()
-        await loop.report("n001")
+        await loop.broken("n001", Treatment.RESET)
         view = await loop.until_stage("permit", waits="a permit")
         await lose(loop)
         (row,) = await rebuilt(loop)
-        assert row.remedy.kind is RemedyKind.END_REPAIR
+        assert row.remedy.kind is RemedyKind.REPORT_AGAIN
         assert loop.records.repairs[view.repair_id].ending == "lost"
         assert await rebuilt(loop) == ()
-        assert loop.fleet["n001"].marks == {}
+        await loop.unfreeze()
+        again = await loop.ended()
+        assert (again.ending, again.reason) == ("returned", view.reason)
+        assert again.repair_id != view.repair_id
+        await loop.until("no mark is left", lambda: loop.fleet["n001"].marks == {})
 
 
 async def test_an_aborted_repair_stays_a_persons(start):
