@@ -6,22 +6,33 @@ repair has one workflow id, a hold one id, and a page one key.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from sickbay.contracts.budget import BudgetView, WithholdAsk, WithholdEnded
-from sickbay.contracts.repair import AdoptedHold
+from sickbay.contracts.repair import AdoptedHold, Fault
 from sickbay.contracts.steps import DrainState, PresentHealth, RepairRecord
 from sickbay.domain.gate import Hold, is_ours, withheld_mark
 from sickbay.domain.health import Standing
 from sickbay.domain.node import Category, Node
-from sickbay.domain.recovery import NodeSeen, Remedy, RemedyKind, Run, RunStatus, remedies
+from sickbay.domain.recovery import (
+    HARD_FAIL,
+    SCORED,
+    NodeSeen,
+    Remedy,
+    RemedyKind,
+    Run,
+    RunStatus,
+    remedies,
+)
 from sickbay.domain.repair import Stage
 from sickbay.errors import SickbayError
 from sickbay.ports import Scheduler
 
 AT_ONCE = 8
+_Row = tuple[str, str]
+_Withheld = dict[str, frozenset[str] | None]
 WITHHELD_FOUND = "withheld before a restore"
 _WELL = {Standing.HEALTHY, Standing.DEGRADED}
 
@@ -37,6 +48,15 @@ class RecoveryRecords(Protocol):
 
     async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
         """A repair's row and its highest step, None when there is no row."""
+
+    async def holds(self, node: str) -> tuple[Hold, ...]:
+        """The holds that stand on a node."""
+
+    async def open_repairs(self, node: str | None = None) -> tuple[RepairRecord, ...]:
+        """Repairs that have not ended on record, of one node or of the fleet."""
+
+    async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
+        """Record that how a repair ended is not known; one that ended on record stays so."""
 
     async def place_hold(self, hold: Hold) -> None:
         """Record a hold; a standing one with this id stays as it is."""
@@ -56,6 +76,9 @@ class RecoveryRepairs(Protocol):
 
     async def last_run(self, node: str) -> Run:
         """The newest run of a node's repair."""
+
+    async def report(self, fault: Fault, *, pool: str) -> None:
+        """Start the node's repair or merge the fault into the running one."""
 
     async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
         """Let a repair go on under a standing hold; False when one runs already."""
@@ -114,60 +137,88 @@ class Recovery:
         nodes = await self._records.nodes()
         by_node: dict[str, list[Hold]] = {}
         for hold in await self._records.standing_holds():
-            if is_ours(hold.mark):
-                by_node.setdefault(hold.node, []).append(hold)
+            by_node.setdefault(hold.node, []).append(hold)
+        repairs: dict[str, list[tuple[str, str]]] = {}
+        for row in await self._records.open_repairs():
+            repairs.setdefault(row.node, []).append((row.repair_id, row.stage))
         turn = asyncio.Semaphore(AT_ONCE)
-        withheld: dict[str, frozenset[str] | None] = {}
+        withheld: _Withheld = {}
 
         async def of_node(node: Node) -> list[Difference]:
             async with turn:
-                seen = await self._seen(node, tuple(by_node.get(node.id, ())), withheld)
-            found = remedies(seen, now=self._clock())
-            return [Difference(remedy, node.pool) for remedy in found]
+                mine = repairs.get(node.id, ())
+                return await self._differences(node, by_node.get(node.id, ()), mine, withheld)
 
         rows = await asyncio.gather(*(of_node(node) for node in nodes))
         return tuple(row for of_one in rows for row in of_one)
 
     async def mend(self, differences: Sequence[Difference]) -> tuple[Difference, ...]:
-        """Carry out each remedy, one after the other; trouble with one node is its own line."""
+        """Look at each node once more and carry out what is still called for, one by one.
+
+        A long look is old when it ends: a repair may have returned its node meanwhile, or a person
+        released it. Trouble with one node is its own line.
+        """
         nodes = {n.id: n for n in await self._records.nodes()}
         rows = []
-        for difference in differences:
-            try:
-                done = await self._carry_out(difference.remedy, nodes[difference.remedy.node])
-            except SickbayError as error:
-                done = f"not done: {error.message}"
-            rows.append(Difference(difference.remedy, difference.pool, done=done))
+        for name in dict.fromkeys(d.remedy.node for d in differences):
+            node = nodes[name]
+            holds = await self._records.holds(name)
+            found = await self._records.open_repairs(name)
+            repairs = [(row.repair_id, row.stage) for row in found]
+            for row in await self._differences(node, holds, repairs, {}):
+                try:
+                    done = await self._carry_out(row.remedy, node)
+                except SickbayError as error:
+                    done = f"not done: {error.message}"
+                rows.append(replace(row, done=done))
         return tuple(rows)
 
     # --- looking --------------------------------------------------------------------------------
 
+    async def _differences(
+        self, node: Node, holds: Sequence[Hold], repairs: Sequence[_Row], withheld: _Withheld
+    ) -> list[Difference]:
+        ours = tuple(h for h in holds if is_ours(h.mark))
+        seen = await self._seen(node, ours, tuple(repairs), withheld)
+        return [Difference(r, node.pool) for r in remedies(seen, now=self._clock())]
+
     async def _seen(
-        self, node: Node, holds: tuple[Hold, ...], withheld: dict[str, frozenset[str] | None]
+        self, node: Node, holds: tuple[Hold, ...], repairs: tuple[_Row, ...], withheld: _Withheld
     ) -> NodeSeen:
-        try:
-            marks = await self._scheduler.marks(node.id)
-        except SickbayError:
-            marks = None
-        ours = [mark for mark, _ in marks or () if is_ours(mark)]
-        if not holds and not ours:
+        marks = await self._marks(node.id)
+        if not holds and not repairs and not _ours(marks):
             return NodeSeen(node.id, holds, marks, Run(RunStatus.NONE))
+        # Marks after the run: of a repair that ends in between, the mark it took away is gone.
         run = await self._repairs.last_run(node.id)
+        marks = await self._marks(node.id)
         drained = False
         if marks is not None and run.status is not RunStatus.RUNNING:
             drained = (await self._scheduler.drain_state(node.id)).state is DrainState.DRAINED
         known: bool | None = None
         well = False
-        if withheld_mark(node.id) in ours:
+        if withheld_mark(node.id) in _ours(marks):
             names = await self._withheld(node.pool, withheld)
             known = None if names is None else node.id in names
             health = await self._records.present_health(node.id)
             well = health.standing in _WELL and health.health.value is not None
-        return NodeSeen(node.id, holds, marks, run, drained=drained, withheld=known, well=well)
+        return NodeSeen(
+            node.id,
+            holds,
+            marks,
+            run,
+            drained=drained,
+            withheld=known,
+            well=well,
+            open_repairs=repairs,
+        )
 
-    async def _withheld(
-        self, pool: str, seen: dict[str, frozenset[str] | None]
-    ) -> frozenset[str] | None:
+    async def _marks(self, node: str) -> tuple[tuple[str, str], ...] | None:
+        try:
+            return await self._scheduler.marks(node)
+        except SickbayError:
+            return None
+
+    async def _withheld(self, pool: str, seen: _Withheld) -> frozenset[str] | None:
         """The nodes a budget withholds, asked once per comparison; None when it is silent."""
         if pool not in seen:
             try:
@@ -201,6 +252,12 @@ class Recovery:
                 return (
                     f"a repair goes on at {remedy.start_at}" if began else "a repair runs already"
                 )
+            case RemedyKind.REPORT_AGAIN, _:
+                await self._report_again(remedy.repair_id, node)
+                return "its finding is reported again"
+            case RemedyKind.END_REPAIR, _:
+                await self._records.lose_repair(remedy.repair_id, at=self._clock())
+                return "its row says that it was lost"
             case RemedyKind.ADOPT_WITHHELD, _:
                 factors = {"rack": node.rack, "node_class": node.node_class, "group": node.group}
                 ask = WithholdAsk(node.id, node.group, WITHHELD_FOUND, False, factors)
@@ -211,6 +268,30 @@ class Recovery:
                 return "the budget ends it, unless a repair waits for its permit"
         return "nothing: not clear"
 
+    async def _report_again(self, repair_id: str, node: Node) -> None:
+        """A new repair asks for the permit; it drops what a proof has answered meanwhile."""
+        found = await self._records.repair_on_record(repair_id)
+        if found is None:
+            return
+        row, _ = found
+        part = next((p for p in node.parts if p.uuid == row.part), None)
+        scored = row.reason.startswith(SCORED)
+        fault = Fault(
+            id=f"reported_again/{repair_id}",
+            node=node.id,
+            observed_at=row.started_at,
+            reason=row.reason,
+            severity=row.severity,
+            category=category_of(row),
+            source="telemetry" if scored else "person",
+            hard=row.reason.startswith(HARD_FAIL),
+            slot=part.slot if part else None,
+            part_uuid=part.uuid if part else None,
+            detail="its repair was lost while it waited for a permit",
+        )
+        await self._repairs.report(fault, pool=node.pool)
+        await self._records.lose_repair(repair_id, at=self._clock())
+
     async def _adopted(self, hold: Hold, start_at: Stage | None) -> AdoptedHold:
         """What the new run must know: from the repair's row where there is one, else the hold."""
         stage = start_at or Stage.DIAGNOSE
@@ -219,15 +300,23 @@ class Recovery:
         if found is None:
             return AdoptedHold(repair_id, hold.reason, hold.placed_at, start_at=stage)
         row, ordinal = found
-        known = row.category in set(Category)
         return AdoptedHold(
             repair_id,
             row.reason or hold.reason,
             hold.placed_at,
             start_at=stage,
             severity=row.severity,
-            category=Category(row.category) if known else None,
+            category=category_of(row),
             part=row.part,
             started_at=row.started_at,
             ordinal=ordinal,
         )
+
+
+def _ours(marks: tuple[tuple[str, str], ...] | None) -> list[str]:
+    return [mark for mark, _ in marks or () if is_ours(mark)]
+
+
+def category_of(row: RepairRecord) -> Category | None:
+    """The category a repair's row names, None when it names none."""
+    return Category(row.category) if row.category in set(Category) else None

@@ -28,7 +28,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
-from tests.postgres import postgres_server, postgres_url
+from tests.postgres import find_binaries, postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -81,7 +81,8 @@ def _find(program: str) -> Path | None:
 def pytest_report_header() -> list[str]:
     """Say which real parts this run has, so that a skip later surprises nobody."""
     programs = ("temporal", "temporal-test-server")
-    found = ", ".join(f"{p} {'found' if _find(p) else 'missing'}" for p in programs)
+    known = {**{p: _find(p) for p in programs}, "postgres": find_binaries()}
+    found = ", ".join(f"{p} {'found' if path else 'missing'}" for p, path in known.items())
     policy = "a missing one fails" if _parts_are_required() else "a missing one skips its tests"
     return [f"parts: {found}; {policy}"]
 

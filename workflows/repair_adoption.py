@@ -11,13 +11,10 @@ with workflow.unsafe.imports_passed_through():
     from activities.records import RecordActivities
     from sickbay.contracts.budget import PermitAdopted, PermitAsk
     from sickbay.contracts.repair import AdoptedHold, Fault
-    from sickbay.domain.repair import Progress
+    from sickbay.domain.recovery import HARD_FAIL, SCORED
+    from sickbay.domain.repair import Ending, Progress
     from workflows.options import local
     from workflows.repair_context import RepairContext
-
-HARD_FAIL = "hard_fail:"
-# A reason the scorer gave is telemetry's word; any other hold was placed at a person's request.
-_SCORED = (HARD_FAIL, "min:")
 
 
 async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
@@ -25,9 +22,13 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
     known = await workflow.execute_local_activity_method(
         RecordActivities.load_node, args=[c.inp.node, c.policy], **local("load_node")
     )
+    if all(hold.id != c.mark for hold in known.holds):
+        # Released, or returned, between the comparison and now: there is nothing to go on under.
+        c.set(ending=Ending.STALE)
+        return
     part = next((p for p in known.node.parts if p.uuid == adopted.part), None)
     slot = part.slot if part else None
-    source = "telemetry" if adopted.reason.startswith(_SCORED) else "person"
+    source = "telemetry" if adopted.reason.startswith(SCORED) else "person"
     fault = Fault(
         id=f"adopted/{adopted.repair_id}/{workflow.info().first_execution_run_id}",
         node=known.node.id,

@@ -13,6 +13,9 @@ from sickbay.domain.gate import Hold, HoldKind, is_ours, mark_of, withheld_mark
 from sickbay.domain.repair import Ending, Stage
 
 OWNER = "sickbay"
+HARD_FAIL = "hard_fail:"
+# A reason the scorer gave is telemetry's word; any other came from a person.
+SCORED = (HARD_FAIL, "min:")
 _UNKNOWN_REASON = "found in the scheduler; its reason is not on record"
 ABORTER = "whoever aborted its repair"
 
@@ -42,6 +45,7 @@ class NodeSeen:
     `marks` is None when the scheduler gives no whole answer. `drained` is what it says about jobs.
     `withheld` tells whether the pool's budget knows that it keeps new work off this node, None
     when the budget does not answer; `well` whether the newest health calls for no withholding.
+    `open_repairs` are those the store believes to run, each with the stage it is at.
     """
 
     node: str
@@ -51,6 +55,7 @@ class NodeSeen:
     drained: bool = False
     withheld: bool | None = None
     well: bool = False
+    open_repairs: tuple[tuple[str, str], ...] = ()
 
 
 class RemedyKind(StrEnum):
@@ -63,6 +68,8 @@ class RemedyKind(StrEnum):
     REHOLD = "rehold"
     ADOPT_WITHHELD = "adopt_withheld"
     END_WITHHELD = "end_withheld"
+    END_REPAIR = "end_repair"
+    REPORT_AGAIN = "report_again"
     UNCLEAR = "unclear"
 
 
@@ -76,11 +83,12 @@ class Remedy:
     hold: Hold | None = None
     start_at: Stage | None = None
     by: str = OWNER
+    repair_id: str = ""
 
 
 def remedies(seen: NodeSeen, *, now: datetime) -> tuple[Remedy, ...]:
     """What the differences of one node call for, in the order in which it is done."""
-    if not seen.holds and not _our_marks(seen):
+    if not seen.holds and not seen.open_repairs and not _our_marks(seen):
         if seen.marks is not None:
             return ()
         return (Remedy(RemedyKind.UNCLEAR, seen.node, "the scheduler does not show its marks"),)
@@ -98,7 +106,8 @@ def remedies(seen: NodeSeen, *, now: datetime) -> tuple[Remedy, ...]:
         )
         for hold in missing
     )
-    return (*booked, *_of_repairs(seen, missing), *_of_withheld(seen))
+    repairs = _of_repairs(seen, missing)
+    return (*booked, *repairs, *_of_withheld(seen), *_of_rows(seen, repairs))
 
 
 def _of_repairs(seen: NodeSeen, missing: Sequence[Hold]) -> tuple[Remedy, ...]:
@@ -130,6 +139,28 @@ def _of_repairs(seen: NodeSeen, missing: Sequence[Hold]) -> tuple[Remedy, ...]:
     )
     left = [h for h in holds if h not in over and h not in kept]
     return (*ended, *aborted, *((_start(seen, left),) if left else ()))
+
+
+def _of_rows(seen: NodeSeen, repairs: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """A repair on record that does not run, and that goes on under no hold, was lost."""
+    if seen.run.status is RunStatus.RUNNING:
+        return ()
+    go_on = {r.hold.repair_id for r in repairs if r.hold and r.start_at}
+    return tuple(
+        _of_row(seen, repair_id, stage)
+        for repair_id, stage in seen.open_repairs
+        if repair_id not in go_on
+    )
+
+
+def _of_row(seen: NodeSeen, repair_id: str, stage: str) -> Remedy:
+    """One that waited for its permit is asked for again; later ones end with their hold."""
+    known = seen.run.repair_id == repair_id and seen.run.ending is not None
+    if stage == Stage.PERMIT and not known:
+        why = "it waited for its permit when it was lost"
+        return Remedy(RemedyKind.REPORT_AGAIN, seen.node, why, repair_id=repair_id)
+    why = "on record it runs, and it does not; it keeps no gate closed"
+    return Remedy(RemedyKind.END_REPAIR, seen.node, why, repair_id=repair_id)
 
 
 def _start(seen: NodeSeen, holds: Sequence[Hold]) -> Remedy:

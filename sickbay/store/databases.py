@@ -18,6 +18,9 @@ from sickbay.errors import UsageError
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_S = 5
+# A server that went away without a word (its machine, or the network) is noticed after this long:
+# well inside the time an activity has, so that an unreadable stop switch is found unreadable.
+SILENCE_MS = 8_000
 IMMEDIATE = "sickbay_immediate"
 POSTGRESQL = "postgresql+psycopg"
 _ALIASES = {"postgres": POSTGRESQL, "postgresql": POSTGRESQL}
@@ -57,6 +60,8 @@ def open_engine(url: URL) -> AsyncEngine:
             "connect_args": {
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": "sickbay",
+                "tcp_user_timeout": SILENCE_MS,
+                "keepalives_idle": SILENCE_MS // 1000,
                 "options": f"-c lock_timeout={BUSY_TIMEOUT_MS} {asked}",
             },
         }

@@ -1,6 +1,8 @@
 """The part of the store a comparison after a restore reads."""
 
-from sqlalchemy import func, select
+from datetime import datetime
+
+from sqlalchemy import RowMapping, and_, func, select, update
 
 from sickbay.contracts.steps import RepairRecord
 from sickbay.domain.gate import Hold
@@ -8,6 +10,9 @@ from sickbay.domain.node import Severity, Treatment
 from sickbay.store import tables as t
 from sickbay.store.rows import hold_of
 from sickbay.store.writing import StoreSide
+
+# How a repair ended is not on record: no ending of the loop, which always knows.
+LOST = "lost"
 
 
 class RecoveryRecords(StoreSide):
@@ -19,6 +24,22 @@ class RecoveryRecords(StoreSide):
         async with self.store.read() as db:
             return tuple(hold_of(row) for row in (await db.execute(query)).all())
 
+    async def open_repairs(self, node: str | None = None) -> tuple[RepairRecord, ...]:
+        """Repairs that have not ended on record, of one node or of the fleet, oldest first."""
+        query = select(t.repairs).where(t.repairs.c.ending.is_(None))
+        if node is not None:
+            query = query.where(t.repairs.c.node == node)
+        async with self.store.read() as db:
+            rows = await db.execute(query.order_by(t.repairs.c.started_at, t.repairs.c.repair_id))
+            return tuple(_record_of(row) for row in rows.mappings().all())
+
+    async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
+        """Record that how a repair ended is not known; one that ended on record stays so."""
+        running = and_(t.repairs.c.repair_id == repair_id, t.repairs.c.ending.is_(None))
+        lost = {"ending": LOST, "ended_at": at, "updated_at": at, "next_step": ""}
+        async with self.store.write(turn=f"repair {repair_id}") as db:
+            await db.execute(update(t.repairs).where(running).values(**lost, deadline=None))
+
     async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
         """A repair's row and its highest step (0 without one), None when there is no row."""
         mine = t.steps.c.repair_id == repair_id
@@ -28,7 +49,11 @@ class RecoveryRecords(StoreSide):
             if row is None:
                 return None
             top = (await db.execute(select(func.max(t.steps.c.ordinal)).where(mine))).scalar()
-        fields = {name: value for name, value in row.items() if name != "stage_since"}
-        fields["severity"] = Severity(row["severity"])
-        fields["cured_by"] = Treatment(row["cured_by"]) if row["cured_by"] else None
-        return RepairRecord(**fields), int(top or 0)
+        return _record_of(row), int(top or 0)
+
+
+def _record_of(row: RowMapping) -> RepairRecord:
+    fields = {name: value for name, value in row.items() if name != "stage_since"}
+    fields["severity"] = Severity(row["severity"])
+    fields["cured_by"] = Treatment(row["cured_by"]) if row["cured_by"] else None
+    return RepairRecord(**fields)

@@ -54,7 +54,7 @@ class ScoreRecords(StoreSide):
         }
         async with self.store.write(turn=f"health {node}") as db:
             if epoch is not None:
-                await _fence(db, node, epoch=epoch)
+                await fence(db, node, epoch=epoch)
             last = (await db.execute(_newest_of(node))).mappings().first()
             if last is not None and all(last[name] == value for name, value in row.items()):
                 return
@@ -123,11 +123,14 @@ class ScoreRecords(StoreSide):
             return await insert_once(db, table=t.kernel_events, row=row, key=key)
 
 
-async def _fence(db: AsyncConnection, node: str, *, epoch: int) -> None:
+async def fence(db: AsyncConnection, node: str, *, epoch: int) -> None:
     """Refuse an older epoch; the row stays as it is until this transaction ends.
 
     `FOR SHARE` makes a scorer that takes over wait for the writes under way, and makes every later
     one see it. SQLite has no such clause and needs none: its writer is alone.
+
+    Raises:
+        Superseded: the node's pool has a newer epoch.
     """
     newest = (
         select(t.epochs.c.epoch)

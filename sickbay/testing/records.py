@@ -123,6 +123,17 @@ class MemoryRecords:
         """Every hold that stands in the fleet."""
         return tuple(h for h in self.every_hold if h.lifted_at is None)
 
+    async def open_repairs(self, node: str | None = None) -> tuple[RepairRecord, ...]:
+        """Repairs that have not ended on record."""
+        rows = self.repairs.values()
+        return tuple(r for r in rows if r.ending is None and node in {None, r.node})
+
+    async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
+        """Record that how a repair ended is not known."""
+        row = self.repairs[repair_id]
+        if row.ending is None:
+            self.repairs[repair_id] = replace(row, ending="lost", ended_at=at, updated_at=at)
+
     async def repair_on_record(self, repair_id: str) -> tuple[RepairRecord, int] | None:
         """A repair's row and its highest step, None when there is no row."""
         row = self.repairs.get(repair_id)

@@ -50,6 +50,9 @@ SEEN = st.builds(
     drained=st.booleans(),
     withheld=st.sampled_from([None, True, False]),
     well=st.booleans(),
+    open_repairs=st.dictionaries(
+        st.sampled_from(REPAIRS), st.sampled_from(["permit", "diagnose"])
+    ).map(lambda rows: tuple(sorted(rows.items()))),
 )
 
 
@@ -108,6 +111,20 @@ def test_a_lost_repair_starts_where_the_node_allows(drained, stage):
     seen = NodeSeen(NODE, (mine,), ((mine.mark, "x"),), Run(RunStatus.NONE), drained=drained)
     (row,) = remedies(seen, now=NOW)
     assert (row.kind, row.start_at) == (RemedyKind.START, stage)
+
+
+@given(SEEN)
+def test_a_row_of_a_repair_that_does_not_run_goes_on_or_is_ended(seen):
+    if seen.marks is None or seen.run.status in {RunStatus.UNKNOWN, RunStatus.RUNNING}:
+        return
+    found = remedies(seen, now=NOW)
+    ended = {r.repair_id for r in found if r.repair_id}
+    goes_on = {r.hold.repair_id for r in found if r.start_at is not None}
+    assert {repair_id for repair_id, _ in seen.open_repairs} <= ended | goes_on
+    assert not ended & goes_on
+    for row in found:
+        if row.kind is RemedyKind.REPORT_AGAIN:
+            assert (row.repair_id, "permit") in seen.open_repairs
 
 
 def test_a_persons_hold_gets_no_repair():

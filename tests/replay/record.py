@@ -15,8 +15,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
+from sickbay.contracts.repair import AdoptedHold
 from sickbay.domain.node import Treatment
-from tests.workflows.conftest import Loop, running
+from tests.workflows.conftest import POOL, Loop, running
 
 HISTORIES = Path(__file__).with_name("histories")
 
@@ -48,6 +49,25 @@ async def record(loop: Loop) -> dict[str, str]:
     return found
 
 
+async def record_adopted(loop: Loop) -> dict[str, str]:
+    """A repair that goes on under its hold after its workflow was lost."""
+    loop.runner.hold("n001")
+    first = await loop.broken("n001", Treatment.RESET)
+    view = await loop.until_stage("diagnose", "n001")
+    await first.terminate("lost")
+    (hold,) = await loop.records.holds("n001")
+    adopted = AdoptedHold(view.repair_id, hold.reason, hold.placed_at, ordinal=view_ordinal(loop))
+    await loop.repairs.adopt("n001", pool=POOL, hold=adopted)
+    loop.runner.let_go("n001")
+    await loop.ended("n001")
+    return {"adopted": (await loop.repair("n001").fetch_history()).to_json()}
+
+
+def view_ordinal(loop: Loop) -> int:
+    """The last step on record."""
+    return max(step.ordinal for step in loop.records.steps)
+
+
 async def main() -> None:
     """Start a server, run the loop, write the files."""
     beside = Path(sys.executable).with_name("temporal")
@@ -61,6 +81,8 @@ async def main() -> None:
     try:
         async with running(env, count=2) as loop:
             found = await record(loop)
+        async with running(env, count=1) as loop:
+            found |= await record_adopted(loop)
     finally:
         await env.shutdown()
     HISTORIES.mkdir(exist_ok=True)

@@ -33,6 +33,7 @@ def replayer():
 def test_each_kind_of_history_is_kept():
     assert {p.stem for p in HISTORIES} >= {
         "aborted",
+        "adopted",
         "budget",
         "permit_waiting",
         "reboot_cured",

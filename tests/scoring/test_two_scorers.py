@@ -14,6 +14,7 @@ from sickbay.errors import Superseded
 from sickbay.store import tables as t
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
+from sickbay.store.score_records import fence
 from tests.scoring.test_activity import T0, Outside, bend, make_node
 from tests.store.conftest import HEALTHY, sqlite_url, url
 
@@ -93,16 +94,20 @@ async def test_a_write_of_an_older_epoch_is_refused_and_leaves_nothing(records):
     assert (await records.present_health("n1")).at == T0
 
 
-async def test_taking_over_waits_for_a_write_under_way(url, records):
-    """The new epoch is never told while a write of the old one may still be committed."""
-    if url.startswith("sqlite"):
-        pytest.skip("a writer of SQLite is alone: the rule is the database's own")
-    first = await records.next_epoch("pool-a")
-    from sickbay.store.score_records import _fence
+@pytest.mark.postgresql
+async def test_taking_over_waits_for_a_write_under_way(postgres_url):
+    """The new epoch is never told while a write of the old one may still be committed.
 
-    async with records.store.write() as db:
-        await _fence(db, "n1", epoch=first)
+    A writer of SQLite is alone, so there the rule is the database's own.
+    """
+    store = await open_store(postgres_url)
+    records = StoreRecords(store)
+    await records.sync_inventory([make_node("n1")], at=T0)
+    first = await records.next_epoch("pool-a")
+    async with store.write() as db:
+        await fence(db, "n1", epoch=first)
         taking = asyncio.create_task(records.next_epoch("pool-a"))
         done, _ = await asyncio.wait([taking], timeout=0.3)
         assert not done
     assert await asyncio.wait_for(taking, 10) == first + 1
+    await store.close()

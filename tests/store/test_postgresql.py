@@ -15,6 +15,7 @@ from sickbay.settings import load_settings
 from sickbay.store import engine
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
+from tests import postgres
 from tests.postgres import running_server
 from tests.store.conftest import T0, hold, node_named, page, repair, step
 
@@ -136,6 +137,18 @@ async def test_the_password_comes_from_its_file_or_variable_and_shows_nowhere(
     with pytest.raises(UsageError) as missing:
         by_name.store_password(environ={})
     assert missing.value.field == "store.password_env"
+
+
+@pytest.mark.parametrize(("required", "ends"), [("", "skip"), ("1", "fail")])
+def test_a_missing_server_skips_on_a_laptop_and_fails_where_parts_are_required(
+    monkeypatch, required, ends
+):
+    monkeypatch.setenv("SICKBAY_REQUIRE_PARTS", required)
+    monkeypatch.setattr(postgres, "find_binaries", lambda: None)
+    with pytest.raises(OSError, match="no PostgreSQL"), running_server():
+        pytest.fail("a server without binaries")
+    with pytest.raises(getattr(pytest, ends).Exception, match="apt install postgresql"):
+        postgres._missing("no PostgreSQL binaries")
 
 
 @pytest.mark.parametrize(

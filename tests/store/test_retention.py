@@ -140,6 +140,18 @@ async def test_what_is_known_of_a_lost_repair_is_read_back_whole(records):
     assert await records.repair_on_record("nobody") is None
 
 
+async def test_a_lost_repair_ends_on_record_once_and_another_ending_stays(records):
+    await records.save_repair(repair("r1", "n1"))
+    await records.save_repair(repair("r2", "n1", ending="returned", ended_at=at(3)))
+    assert [r.repair_id for r in await records.open_repairs()] == ["r1"]
+    assert await records.open_repairs("n2") == ()
+    for repair_id in ("r1", "r2"):
+        await records.lose_repair(repair_id, at=at(9))
+    (one, _), (two, _) = [await records.repair_on_record(r) for r in ("r1", "r2")]
+    assert (one.ending, two.ending) == ("lost", "returned")
+    assert await records.open_repairs() == ()
+
+
 def test_a_kept_time_is_never_under_an_hour_of_the_wall_clock():
     from sickbay.settings import load_settings
 

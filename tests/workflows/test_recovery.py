@@ -11,6 +11,7 @@ from temporalio.worker import Worker
 
 from activities.sweep import SweepActivities
 from sickbay.contracts import names
+from sickbay.contracts.repair import AdoptedHold
 from sickbay.contracts.sweep import Pruned, Retention, SweepInput
 from sickbay.domain.gate import withheld_mark
 from sickbay.domain.health import Health, Standing
@@ -177,6 +178,23 @@ async def test_a_store_older_than_a_proven_return_closes_nothing_again(start):
         assert (await loop.repairs.status("n001")).repair_id == repair_id
 
 
+async def test_a_repair_lost_while_it_waited_for_its_permit_asks_again(start):
+    async with start() as loop:
+        await loop.freeze()
+        await loop.broken("n001", Treatment.RESET)
+        view = await loop.until_stage("permit", waits="a permit")
+        await lose(loop)
+        (row,) = await rebuilt(loop)
+        assert row.remedy.kind is RemedyKind.REPORT_AGAIN
+        assert loop.records.repairs[view.repair_id].ending == "lost"
+        assert await rebuilt(loop) == ()
+        await loop.unfreeze()
+        again = await loop.ended()
+        assert (again.ending, again.reason) == ("returned", view.reason)
+        assert again.repair_id != view.repair_id
+        await loop.until("no mark is left", lambda: loop.fleet["n001"].marks == {})
+
+
 async def test_an_aborted_repair_stays_a_persons(start):
     async with start() as loop:
         await at_diagnosis(loop)
@@ -192,6 +210,28 @@ async def test_an_aborted_repair_stays_a_persons(start):
         assert again.owner != "sickbay"
         assert await rebuilt(loop) == ()
         assert not loop.fleet["n001"].gate_open
+
+
+async def test_a_node_released_between_look_and_mend_is_left_open(start):
+    async with start() as loop:
+        repair_id = await at_diagnosis(loop)
+        await lose(loop)
+        both = recovery(loop)
+        found = await both.look()
+        assert [r.remedy.kind for r in found] == [RemedyKind.START]
+        # What `sickbay release` does where no repair runs.
+        (hold,) = standing(loop)
+        loop.fleet.unmark("n001", hold.mark)
+        await loop.records.lift_hold(hold.id, by="ann", at=utc_now())
+        assert [r.remedy.kind for r in await both.mend(found)] == [RemedyKind.END_REPAIR]
+        assert loop.fleet["n001"].gate_open
+        # And a repair that was started all the same finds nothing to go on under.
+        late = AdoptedHold(repair_id, hold.reason, hold.placed_at)
+        assert await loop.repairs.adopt("n001", pool=POOL, hold=late)
+        assert (await loop.ended()).ending == "stale"
+        assert loop.fleet["n001"].gate_open
+        assert loop.records.repairs[repair_id].ending == "lost"
+        loop.runner.let_go("n001")
 
 
 async def test_what_others_marked_and_what_is_unreadable_is_left_alone(start):
