@@ -122,3 +122,20 @@ async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(
             "prove passed",
             "return returned",
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_a_link_inside_a_node_is_proven_by_measured_bandwidth_and_borrows_nobody(fleet):
+    async with fleet(SETTINGS) as f:
+        await f.inject("n003", "nvlink_down", "gpu2")
+
+        async def returned() -> bool:
+            rows = [r for r in f.log() if r["kind"] == "gate_opened"]
+            return any(r["node"] == "n003" for r in rows)
+
+        await f.until("the node is proven and back", returned, within_s=150)
+        ran = [r["tool"] for r in f.log() if r["kind"] == "tool_run" and r["node"] == "n003"]
+        assert [r["slot"] for r in f.log() if r["kind"] == "gpu_reset"] == ["gpu2"]
+        assert ran.count("nvbandwidth") == ran.count("all_reduce_perf") == 3
+        assert borrows(f) == []

@@ -34,6 +34,7 @@ def test_each_kind_of_history_is_kept():
     assert {p.stem for p in HISTORIES} >= {
         "aborted",
         "budget",
+        "pair_blamed",
         "permit_waiting",
         "reboot_cured",
         "released",

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sickbay.contracts.steps import Permission
+from sickbay.contracts.steps import Action, Permission
 from sickbay.domain.gate import HoldKind, borrow_mark
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.neighbour import neighbours
@@ -151,6 +151,16 @@ async def test_a_fault_of_another_trigger_is_proven_without_the_pair_when_nobody
         await loop.report("n001")
         assert (await loop.ended()).ending == "returned"
         assert loop.fleet.log.count("checks.nccl_node", node="n001") == 2, "in both proofs"
+        assert loop.fleet.log.count("checks.across") == 0
+
+
+async def test_a_pair_check_that_may_be_left_out_waits_for_no_approval(start_healthy):
+    async with start_healthy(count=3) as loop:
+        loop.fleet.break_part("n001", "gpu0", cured_by={Treatment.RESET}, category=Category.FABRIC)
+        await loop.report("n001")
+        await loop.until_stage("reset")
+        loop.safety.set(Action.CLOSE_GATE, Permission.APPROVE)
+        assert (await loop.ended()).ending == "returned"
         assert loop.fleet.log.count("checks.across") == 0
 
 
