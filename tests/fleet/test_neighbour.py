@@ -62,7 +62,7 @@ def no_job_beside_a_borrow(f):
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(fleet):
-    """The control worker is killed while a neighbour is out: it comes back all the same."""
+    """Both workers are killed while a neighbour is out: it comes back all the same."""
     async with fleet(SETTINGS) as f:
         await f.inject("n002", "slow_link", "nic5")
         slow = Fault(
@@ -82,6 +82,12 @@ async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(
 
         await f.until("a neighbour is borrowed", lent, within_s=90)
         f.kill("control")
+
+        async def lent_again() -> bool:
+            return sum(placed for _, _, placed in borrows(f)) > 1
+
+        await f.until("another neighbour is borrowed", lent_again, within_s=90)
+        f.kill("node")
 
         async def at_swap() -> bool:
             return await f.stage("n002") == "swap"
