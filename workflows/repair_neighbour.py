@@ -29,12 +29,13 @@ with workflow.unsafe.imports_passed_through():
         suite_verdict,
         without_pair,
     )
-    from sickbay.domain.reading import Verdict
+    from sickbay.domain.reading import FindingKind, Verdict
     from workflows.options import MARGIN_S, durable, on_node, remote
     from workflows.repair_context import RepairContext
 
 # Two bad pairs blame the node they share; one more partner for a run that measured nothing.
 MOST_PARTNERS = 3
+PAIR_FAILED = "pair_failed"
 _MEASURED = {Verdict.PASS: True, Verdict.FAIL: False, Verdict.INCONCLUSIVE: None}
 
 
@@ -98,8 +99,9 @@ class PairedSuites:
             runs.append(PairRun(node, lent, good=_MEASURED[answer.result.verdict]))
             told = blame_pairs(runs)
             if node in told.good | told.bad:
-                for other in sorted(told.bad - {node}):
-                    await self._accuse(other, because=_story(runs))
+                for run, result in zip(runs, results, strict=True):
+                    if run.other in told.bad:
+                        await self._accuse(run.other, result, because=_story(runs))
                 return replace(results[-1], why=f"{_story(runs)}; {results[-1].why}")
             why = "a third partner is needed"
         if not runs and not owed:
@@ -179,15 +181,17 @@ class PairedSuites:
         s = self.c.state
         return StepRequest(s.repair_id, self.c.operation(verb), s.node.id, s.node.pool)
 
-    async def _accuse(self, other: str, *, because: str) -> None:
-        """Report a partner that is to blame: it gets a repair of its own."""
+    async def _accuse(self, other: str, result: CheckResult, *, because: str) -> None:
+        """Report a partner that is to blame for a run: it gets a repair of its own."""
         s = self.c.state
+        found = [f for f in result.findings if f.kind is FindingKind.HARDWARE]
+        worst = max(found, key=lambda f: f.severity.rank, default=None)
         fault = Fault(
             id=f"{s.repair_id}/{s.ordinal:03d}/{other}",
             node=other,
             observed_at=workflow.now(),
-            reason="pair_bandwidth_low",
-            severity=Severity.MAJOR,
+            reason=worst.reason if worst else PAIR_FAILED,
+            severity=worst.severity if worst else Severity.MAJOR,
             category=Category.FABRIC,
             source=PAIR_EVIDENCE,
             hard=False,

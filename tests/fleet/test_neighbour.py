@@ -62,7 +62,7 @@ def no_job_beside_a_borrow(f):
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(fleet):
-    """The control worker is killed while a neighbour is out: it comes back all the same."""
+    """Both workers are killed while a neighbour is out: it comes back all the same."""
     async with fleet(SETTINGS) as f:
         await f.inject("n002", "slow_link", "nic5")
         slow = Fault(
@@ -82,6 +82,12 @@ async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(
 
         await f.until("a neighbour is borrowed", lent, within_s=90)
         f.kill("control")
+
+        async def lent_again() -> bool:
+            return sum(placed for _, _, placed in borrows(f)) > 1
+
+        await f.until("another neighbour is borrowed", lent_again, within_s=90)
+        f.kill("node")
 
         async def at_swap() -> bool:
             return await f.stage("n002") == "swap"
@@ -122,3 +128,20 @@ async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(
             "prove passed",
             "return returned",
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_a_link_inside_a_node_is_proven_by_measured_bandwidth_and_borrows_nobody(fleet):
+    async with fleet(SETTINGS) as f:
+        await f.inject("n003", "nvlink_down", "gpu2")
+
+        async def returned() -> bool:
+            rows = [r for r in f.log() if r["kind"] == "gate_opened"]
+            return any(r["node"] == "n003" for r in rows)
+
+        await f.until("the node is proven and back", returned, within_s=150)
+        ran = [r["tool"] for r in f.log() if r["kind"] == "tool_run" and r["node"] == "n003"]
+        assert [r["slot"] for r in f.log() if r["kind"] == "gpu_reset"] == ["gpu2"]
+        assert ran.count("nvbandwidth") == ran.count("all_reduce_perf") == 3
+        assert borrows(f) == []

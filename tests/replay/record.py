@@ -1,13 +1,15 @@
 """Record the histories that the replay test keeps honest: `python tests/replay/record.py`.
 
 Runs the loop over nodes in memory on a development server of its own and writes the histories of
-a finished repair, of one that waits for a technician, and of the budget. Run it again only when a
+a finished repair, of one that waits for a technician, of one with neighbours, and of the budget.
+Names as arguments write only those. Run it again only when a
 change of the workflows is meant to need `workflow.patched` no more, and say so in the changelog.
 """
 
 import asyncio
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from temporalio.common import SearchAttributeKey
@@ -16,10 +18,14 @@ from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
 from sickbay.contracts.repair import AdoptedHold
-from sickbay.domain.node import Treatment
-from tests.workflows.conftest import POOL, Loop, running
+from sickbay.domain.health import Health, Standing
+from sickbay.domain.node import Category, Treatment
+from sickbay.domain.proof import CheckName
+from tests.workflows.conftest import POOL, Loop, running, utc_now
 
+Recorder = Callable[[Loop], Awaitable[dict[str, str]]]
 HISTORIES = Path(__file__).with_name("histories")
+WELL = Health(value=1.0, confidence=1.0, worst=None, reason="")
 
 
 async def record(loop: Loop) -> dict[str, str]:
@@ -68,8 +74,29 @@ def view_ordinal(loop: Loop) -> int:
     return max(step.ordinal for step in loop.records.steps)
 
 
-async def main() -> None:
-    """Start a server, run the loop, write the files."""
+async def record_pair(loop: Loop) -> dict[str, str]:
+    """The history of a repair that borrowed neighbours, was blamed, and returned."""
+    for node in loop.fleet.nodes:
+        await loop.records.save_health(
+            node, health=WELL, standing=Standing.HEALTHY, at=utc_now(), rules="1"
+        )
+    loop.fleet.break_part(
+        "n001",
+        None,
+        cured_by={Treatment.REBOOT},
+        category=Category.FABRIC,
+        seen_by={CheckName.NCCL_PAIR},
+    )
+    pair = await loop.report("n001", category=Category.FABRIC, source="person", slot=None)
+    await loop.ended("n001")
+    return {"pair_blamed": (await pair.fetch_history()).to_json()}
+
+
+RECORDS = ((2, record), (1, record_adopted), (4, record_pair))
+
+
+async def on_a_server(count: int, recorded: Recorder) -> dict[str, str]:
+    """What a loop over `count` nodes gives on a development server of its own."""
     beside = Path(sys.executable).with_name("temporal")
     cli = str(beside) if beside.exists() else shutil.which("temporal")
     env = await WorkflowEnvironment.start_local(
@@ -79,14 +106,20 @@ async def main() -> None:
         search_attributes=[SearchAttributeKey.for_keyword(n) for n in SEARCH_ATTRIBUTES],
     )
     try:
-        async with running(env, count=2) as loop:
-            found = await record(loop)
-        async with running(env, count=1) as loop:
-            found |= await record_adopted(loop)
+        async with running(env, count=count) as loop:
+            return await recorded(loop)
     finally:
         await env.shutdown()
+
+
+async def main() -> None:
+    """Run each loop and write the files; names as arguments write only those."""
+    found: dict[str, str] = {}
+    for count, recorded in RECORDS:
+        found |= await on_a_server(count, recorded)
     HISTORIES.mkdir(exist_ok=True)
-    for name, text in found.items():
+    for name in sys.argv[1:] or found:
+        text = found[name]
         (HISTORIES / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         print(f"{name}: {len(text)} bytes")
 

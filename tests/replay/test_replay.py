@@ -35,6 +35,7 @@ def test_each_kind_of_history_is_kept():
         "aborted",
         "adopted",
         "budget",
+        "pair_blamed",
         "permit_waiting",
         "reboot_cured",
         "released",

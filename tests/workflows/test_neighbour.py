@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sickbay.contracts.steps import Permission
+from sickbay.contracts.steps import Action, Permission
 from sickbay.domain.gate import HoldKind, borrow_mark
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.neighbour import neighbours
@@ -103,6 +103,8 @@ async def test_a_sick_neighbour_is_blamed_instead_and_gets_a_repair_of_its_own(s
         assert loop.fleet.done("n001") == []
         assert (await loop.ended(culprit)).ending == "returned"
         assert "diagnose confirmed" in await loop.story(culprit)
+        own = next(r for r in loop.records.repairs.values() if r.node == culprit)
+        assert own.reason == "bandwidth_below_floor"
         assert loop.fleet.done(culprit)[0] is Treatment.REBOOT
         all_given_back(loop)
 
@@ -151,6 +153,18 @@ async def test_a_fault_of_another_trigger_is_proven_without_the_pair_when_nobody
         await loop.report("n001")
         assert (await loop.ended()).ending == "returned"
         assert loop.fleet.log.count("checks.nccl_node", node="n001") == 2, "in both proofs"
+        assert loop.fleet.log.count("checks.across") == 0
+
+
+async def test_a_pair_check_that_may_be_left_out_waits_for_no_approval(start_healthy):
+    async with start_healthy(count=3) as loop:
+        loop.fleet.break_part("n001", "gpu0", cured_by={Treatment.RESET}, category=Category.FABRIC)
+        loop.control["n001"].hold()
+        await loop.report("n001")
+        await loop.until_stage("reset")
+        loop.safety.set(Action.CLOSE_GATE, Permission.APPROVE)
+        loop.control["n001"].let_go()
+        assert (await loop.ended()).ending == "returned"
         assert loop.fleet.log.count("checks.across") == 0
 
 
