@@ -49,7 +49,8 @@ def status(
 async def standing_notes(session: Session, pools: list[str]) -> list[str]:
     """What a reader must know before the table: nothing runs here, or acts are stopped."""
     notes = []
-    if not is_locked(session.settings.state_dir):
+    # Only `sickbay up` leaves its run file; a cluster's workers run elsewhere, or as services.
+    if session.was_started_here and not is_locked(session.settings.state_dir):
         notes.append("NOT RUNNING here: this is the state it was left in (`sickbay up` goes on)")
     for name in pools:
         stop = await session.records.standing_stop(name)

@@ -67,6 +67,11 @@ class Session:
     async def _connect(self) -> Client:
         return await open_client(self.settings, wait_s=CONNECT_WAIT_S)
 
+    @property
+    def was_started_here(self) -> bool:
+        """Whether `sickbay up` made this installation, rather than settings of a cluster."""
+        return (self.settings.state_dir / RUN_FILE).exists()
+
     async def node(self, name: str) -> Node:
         """One node on record. Raises `UnknownNode`."""
         found = await self.records.node(name)

@@ -75,6 +75,10 @@ async def test_workers_by_one_settings_file_are_found_by_commands_with_that_file
             assert "control" in await until_healthy(*settings, "--here")
             code, shown = await command("status", *settings, "--all")
             assert code == 0
+            process = await python("sickbay.cli.main", "status", *settings)
+            screen, _ = await asyncio.wait_for(process.communicate(), timeout=60)
+            assert b"2 nodes" in screen
+            assert b"NOT RUNNING" not in screen
             node = _first_node(shown)
             code, error = await command("healthcheck", *settings, "--node", node)
             assert code == 4, "its worker does not run yet"
