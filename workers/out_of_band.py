@@ -9,10 +9,10 @@ from activities.out_of_band import Ledger, OutOfBandActivities, Outside, Rules
 from sickbay.adapters.redfish import Access, Connections, RedfishFirmware, RedfishPower
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.errors import BmcPassword, UsageError
+from sickbay.out_of_band_settings import BmcSettings
 from sickbay.ports import Inventory, Safety, Scheduler
 from sickbay.ports_out_of_band import Witness
 from sickbay.settings import Settings
-from sickbay.settings_out_of_band import BmcSettings
 from sickbay.store.engine import Store
 from sickbay.store.out_of_band import StoreLeases, StoreOperations, StoreRollouts
 from workers.process import utc_now

@@ -35,11 +35,12 @@ from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
 from sickbay.errors import Unreachable, UsageError
+from sickbay.policy_settings import ClassSettings
 from sickbay.recovery import Recovery
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.secret_refs import tool_environment
-from sickbay.settings import ClassSettings, Settings
+from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.records import StoreRecords

@@ -3,19 +3,19 @@
 A password is named by where it is, never given: settings are shown, saved and passed on.
 """
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from sickbay.contracts.operations import OutOfBandTimes
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.radius import Limits, Load
-from sickbay.errors import UsageError
+from sickbay.secret_refs import read_secret
+from sickbay.section import Section
 
 Positive = Annotated[float, Field(gt=0)]
 Most = Annotated[int | None, Field(ge=1)]
@@ -25,11 +25,7 @@ SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 FLOORS_S = {"poll_s": 0.1, "answer_wait_s": 2.0, "back_s": 20.0, "flash_quiet_s": 2.0}
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BmcSettings(_Section):
+class BmcSettings(Section):
     """Management controllers. Without a url there are none, and nothing acts out of band."""
 
     url: str = ""
@@ -77,12 +73,12 @@ class BmcSettings(_Section):
 
         The callable raises `UsageError` when the file or the variable cannot be read.
         """
-        if self.password_file is not None:
-            return lambda: _of_file(self.password_file)
-        return lambda: _of_variable(self.password_env)
+        return lambda: (
+            read_secret(file=self.password_file, env=self.password_env, field="bmc.password") or ""
+        )
 
 
-class LimitsSettings(_Section):
+class LimitsSettings(Section):
     """How many loads run at once in one rack and on one power unit; none is no limit."""
 
     resets_per_rack: Most = 4
@@ -106,7 +102,7 @@ class LimitsSettings(_Section):
         return Limits(per_rack=of("rack"), per_power_unit=of("power_unit"))
 
 
-class FirmwareImageSettings(_Section):
+class FirmwareImageSettings(Section):
     """One image that may be flashed. `component` and `node_class` may hold `*` and `?`."""
 
     component: str = Field(min_length=1)
@@ -142,7 +138,7 @@ class FirmwareImageSettings(_Section):
         )
 
 
-class FirmwareSettings(_Section):
+class FirmwareSettings(Section):
     """The allow-list of firmware; the first image that fits a component is what it should have."""
 
     images: tuple[FirmwareImageSettings, ...] = ()
@@ -150,27 +146,3 @@ class FirmwareSettings(_Section):
     def allowed(self) -> tuple[FirmwareImage, ...]:
         """The allow-list, in the order of the file."""
         return tuple(image.image() for image in self.images)
-
-
-def _of_file(path: Path | None) -> str:
-    try:
-        return Path(path or "").read_text(encoding="utf-8").strip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the password file {path} cannot be read",
-            field="bmc.password_file",
-            remedy="name a file that this user may read",
-        ) from error
-
-
-def _of_variable(name: str) -> str:
-    if not name:
-        return ""
-    found = os.environ.get(name)
-    if found is None:
-        raise UsageError(
-            f"the environment has no {name}",
-            field="bmc.password_env",
-            remedy=f"set {name} where the control worker is started",
-        )
-    return found
