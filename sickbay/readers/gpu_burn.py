@@ -16,9 +16,8 @@ TOOL = "gpu-burn"
 _PROGRESS = re.compile(r"^\s*\d{1,3}(?:\.\d+)?%\s+proc'd: ")
 _RATE = re.compile(r"-?\d{1,15} \((\d{1,12}(?:\.\d+)?) Gflop/s\)")
 _ERRORS = re.compile(r"errors: (.*?)(?:\s{2,}temps:|$)")
-_COUNT = re.compile(r"(-?\d{1,15})")
+_COUNT = re.compile(r"(?<![\d.])(\d{1,15})(\s*\(DIED!\))?")
 _TEMPS = re.compile(r"temps: (.*)$")
-_DIED = re.compile(r"DIED!")
 _TESTED = re.compile(r"^Tested (\d{1,5}) GPUs?:")
 _RESULT = re.compile(r"^\s*GPU (\d{1,5}): (OK|FAULTY)\s*$")
 _FAILED = re.compile(
@@ -97,11 +96,9 @@ def _take_progress(burn: _Burn, line: str) -> None:
         if float(match[1]) > 0 or gpu not in burn.gflops:
             burn.gflops[gpu] = float(match[1])
     errors, temps = _ERRORS.search(line), _TEMPS.search(line)
-    for gpu, said in enumerate(errors[1].split(_DASH) if errors else []):
-        count = _COUNT.search(said)
-        if count:
-            burn.errors[gpu] = max(burn.errors.get(gpu, 0), int(count[1]))
-        if _DIED.search(said):
+    for gpu, count in enumerate(_COUNT.finditer(errors[1]) if errors else []):
+        burn.errors[gpu] = max(burn.errors.get(gpu, 0), int(count[1]))
+        if count[2]:
             burn.died.add(gpu)
     for gpu, said in enumerate(temps[1].split(_DASH) if temps else []):
         degrees = re.match(r"\s*(\d{1,4}) C", said)

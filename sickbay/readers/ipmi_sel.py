@@ -143,6 +143,9 @@ def _events(text: str) -> tuple[list[_Event], str | None]:
         cells = [cell.strip() for cell in line.split("|" if "|" in line else ",")]
         if len(cells) < 2 or not _ID.match(cells[0]):  # noqa: PLR2004 - no row at all
             continue
+        if cells[1].lower().startswith("oem record"):
+            found.append(_Event("OEM", "OEM record", asserted=True, line=line.strip()))
+            continue
         event = _typed(cells, line) if typed else _event(cells, line)
         if event is None:
             cut = line.strip()[:100]

@@ -58,6 +58,8 @@ def test_a_wrong_result_fails_before_the_end_and_against_the_list():
 
 
 def test_a_process_that_died_says_nothing_of_its_gpu():
+    died = progress(9, 9).replace("errors: 0 - 0", "errors: 0  (DIED!)- 7  (WARNING!)")
+    assert {("0", "gpu_process_died"), ("1", "compute_errors")} <= reasons(read(WARM + died))
     text = WARM + progress(9, 9, errors=(0, "0  (DIED!)")) + "No clients are alive!  Aborting\n"
     reading = read(text, exit_code=124)
     assert reading.verdict is Verdict.INCONCLUSIVE

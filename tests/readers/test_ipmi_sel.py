@@ -89,6 +89,10 @@ def test_notes_are_kept_and_change_nothing(sensor, event):
     assert len(reading.findings) == 1
 
 
+def test_a_record_of_the_vendor_is_a_note():
+    assert read(PRESENT + "   b | OEM record dd | 000137 | 010203040506\n").verdict is Verdict.PASS
+
+
 def test_an_empty_log_passes_and_a_silent_board_does_not():
     assert read("SEL has no entries\n").verdict is Verdict.PASS
     dead = read("Could not open device at /dev/ipmi0: No such file or directory\n", exit_code=1)
