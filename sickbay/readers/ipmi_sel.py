@@ -21,8 +21,8 @@ _ERROR = re.compile(
     re.MULTILINE,
 )
 _FIELDS = 5
-_FREEIPMI = re.compile(r"^ID\s*\|\s*Date\s*\|\s*Time\s*\|\s*Name\s*\|\s*Type\s*\|\s*Event")
-_FREEIPMI_FIELDS = 6
+_DIRECTION = re.compile(r"\s*;?\s*(?:de)?assert\w*(?: event)?\s*$", re.IGNORECASE)
+_FREEIPMI = {"id", "name", "type", "event"}
 _HARD, _SOFT, _NOTE = "hard", "soft", "note"
 
 
@@ -55,8 +55,8 @@ _MEANINGS: tuple[_Meaning, ...] = (
     _Meaning(r"", r"bus degraded", "bus_degraded", _HARD),
     _Meaning(r"", r"uncorrectable (?:ecc|memory|error)", "memory_uncorrected", _HARD,
              severity=_WORST),
-    _Meaning(r"", r"correctable ecc logging limit", "memory_corrected_limit", _HARD),
-    _Meaning(r"", r"correctable (?:ecc|memory|machine check)", "memory_corrected", _SOFT),
+    _Meaning(r"", r"(?<!un)correctable ecc logging limit", "memory_corrected_limit", _HARD),
+    _Meaning(r"", r"(?<!un)correctable (?:ecc|memory|machine check)", "memory_corrected", _SOFT),
     _Meaning(r"memory|dimm", r"parity|memory device disabled", "memory_uncorrected", _HARD),
     _Meaning(r"", r"thermal trip|over-?temperature", "thermal_trip", _HARD, Category.THERMAL,
              _WORST),
@@ -77,6 +77,7 @@ _MEANINGS: tuple[_Meaning, ...] = (
     _Meaning(r"", r"non-critical", "sensor_non_critical", _SOFT),
     _Meaning(r"watchdog", r"hard reset|power (?:down|cycle)|timer expired|timer interrupt",
              "watchdog_fired", _SOFT),
+    _Meaning(r"firmware progress|boot progress", r"", "sel_event", _NOTE),
     _Meaning(r"", r"run-time critical stop|os (?:critical|graceful) stop|graceful (?:stop|shut)",
              "os_stopped", _NOTE),
     _Meaning(r"", r"presence detected|drive present|device present|fully redundant|log area|"
@@ -137,16 +138,17 @@ def _events(text: str) -> tuple[list[_Event], str | None]:
     """The rows, and a row that is cut."""
     found: list[_Event] = []
     cut = None
-    typed = False
+    columns: list[str] = []
     for line in text.splitlines():
-        typed = typed or bool(_FREEIPMI.match(line.strip()))
         cells = [cell.strip() for cell in line.split("|" if "|" in line else ",")]
+        if {cell.lower() for cell in cells} >= _FREEIPMI:
+            columns = [cell.lower() for cell in cells]
         if len(cells) < 2 or not _ID.match(cells[0]):  # noqa: PLR2004 - no row at all
             continue
         if cells[1].lower().startswith("oem record"):
             found.append(_Event("OEM", "OEM record", asserted=True, line=line.strip()))
             continue
-        event = _typed(cells, line) if typed else _event(cells, line)
+        event = _typed(cells, columns, line) if columns else _event(cells, line)
         if event is None:
             cut = line.strip()[:100]
         else:
@@ -168,13 +170,14 @@ def _is_cut(said: list[str]) -> bool:
     return any(cell and cell not in whole and "deasserted".startswith(cell) for cell in said)
 
 
-def _typed(cells: list[str], line: str) -> _Event | None:
+def _typed(cells: list[str], columns: list[str], line: str) -> _Event | None:
     """A row of FreeIPMI: name, type of the sensor, and the event with its direction, if any."""
-    if len(cells) < _FREEIPMI_FIELDS:
+    if len(cells) != len(columns):
         return None
-    over = "deassert" in cells[5].lower()
-    event = re.sub(r"\s*;?\s*(?:de)?assert\w*(?: event)?\s*$", "", cells[5], flags=re.IGNORECASE)
-    return _Event(f"{cells[3]} ({cells[4]})", event, not over, line.strip())
+    row = dict(zip(columns, cells, strict=True))
+    over = "deassert" in row["event"].lower()
+    event = _DIRECTION.sub("", row["event"])
+    return _Event(f"{row['name']} ({row['type']})", event, not over, line.strip())
 
 
 def _standing(events: Sequence[_Event]) -> list[_Event]:

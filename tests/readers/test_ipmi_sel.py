@@ -79,6 +79,7 @@ def test_what_is_no_fault_yet_or_not_known_is_no_verdict(sensor, event, reason):
         ("Drive Slot / Bay #0x21", "Drive Present"),
         ("System ACPI Power State", "S0/G0: working"),
         ("System Boot Initiated", "Initiated by power up"),
+        ("System Firmware Progress #0x05", "Motherboard initialization"),
         ("System Event", "Timestamp Clock Sync"),
         ("OS Stop/Shutdown", "Run-time critical stop"),
     ],
@@ -112,6 +113,22 @@ def test_commas_and_the_other_tool_mean_the_same():
     assert read(head + asserted).category is Category.THERMAL
     over = asserted + hot.format(above + " ; Deassertion Event")
     assert read(head + over).verdict is Verdict.PASS
+
+
+def test_the_other_tool_may_show_a_state_beside_each_event():
+    head = "ID | Date | Time | Name | Type | State | Event\n"
+    row_of = "2  | PostInit | PostInit | PS2 Status | Power Supply | {} | {}\n"
+    assert read(head + row_of.format("Nominal", "Presence detected")).verdict is Verdict.PASS
+    failed = read(head + row_of.format("Critical", "Power Supply Failure detected"))
+    assert "power_supply_failed" in {f.reason for f in failed.findings}
+
+
+def test_uncorrectable_holds_the_word_correctable():
+    reading = read(row("Processor #0x40", "Uncorrectable machine check exception"))
+    assert reasons(reading) == {("Processor", "processor_error")}
+    assert read(row("Processor #0x40", "Correctable machine check error")).verdict is (
+        Verdict.INCONCLUSIVE
+    )
 
 
 def test_the_same_fault_many_times_is_one_finding():
