@@ -1,6 +1,7 @@
 """The event log of a board: `ipmitool sel list` and `elist`, and FreeIPMI's `ipmi-sel`.
 
-An event that was deasserted later is over. What nobody knows is told and is no verdict; the log
+An event that was deasserted later is over. A warning stands beside a pass, unless it is the newest
+entry: then what it led to is not written yet. What nobody knows is told and is no verdict; the log
 keeps events until somebody clears it, so a fault here can be old.
 """
 
@@ -56,7 +57,8 @@ _MEANINGS: tuple[_Meaning, ...] = (
     _Meaning(r"", r"uncorrectable (?:ecc|memory|error)", "memory_uncorrected", _HARD,
              severity=_WORST),
     _Meaning(r"", r"(?<!un)correctable ecc logging limit", "memory_corrected_limit", _HARD),
-    _Meaning(r"", r"(?<!un)correctable (?:ecc|memory|machine check)", "memory_corrected", _SOFT),
+    _Meaning(r"", r"(?<!un)correctable (?:ecc|memory)", "memory_corrected", _SOFT),
+    _Meaning(r"", r"(?<!un)correctable machine check", "mce_corrected", _SOFT),
     _Meaning(r"memory|dimm", r"parity|memory device disabled", "memory_uncorrected", _HARD),
     _Meaning(r"", r"thermal trip|over-?temperature", "thermal_trip", _HARD, Category.THERMAL,
              _WORST),
@@ -114,10 +116,16 @@ def read(text: str, *, exit_code: int | None) -> Reading:
     events, cut = _events(text)
     found = [f for event in _standing(events) for f in _of_event(event)]
     findings = list({(f.part, f.reason): f for f in reversed(found)}.values())[::-1]
-    remarks = [f for f in findings if f.severity is Severity.INFO]
-    findings = [f for f in findings if f.severity is not Severity.INFO]
+    remarks = [f for f in findings if _is_remark(f)]
+    findings = [f for f in findings if not _is_remark(f)]
     if cut:
         findings.append(tool_finding("incomplete", f"a row is cut: {cut}"))
+    if events and events[-1].asserted:
+        findings += [
+            tool_finding("newest_is_warning", "read the log again later", f.part)
+            for f in _of_event(events[-1])
+            if f.kind is FindingKind.HARDWARE and f.severity is Severity.WARNING
+        ]
     error = _ERROR.search(text)
     if error:
         findings.append(tool_finding("bmc_unreachable", error[0]))
@@ -129,9 +137,20 @@ def read(text: str, *, exit_code: int | None) -> Reading:
         TOOL,
         text,
         findings,
-        passed="no fault is recorded" if events or empty else None,
+        passed=_said(remarks) if events or empty else None,
         remarks=remarks,
     )
+
+
+def _is_remark(finding: Finding) -> bool:
+    """Whether a finding is a note, or a warning of a sensor that is no fault yet."""
+    warns = finding.kind is FindingKind.HARDWARE and finding.severity is Severity.WARNING
+    return warns or finding.severity is Severity.INFO
+
+
+def _said(remarks: Sequence[Finding]) -> str:
+    warnings = sum(f.severity is Severity.WARNING for f in remarks)
+    return "no fault is recorded" + (f", warnings stand: {warnings}" if warnings else "")
 
 
 def _events(text: str) -> tuple[list[_Event], str | None]:
@@ -191,17 +210,15 @@ def _of_event(event: _Event) -> Iterator[Finding]:
     part = _NUMBER.sub("", event.sensor) or None
     if meaning is None:
         yield tool_finding("sel_event_unknown", event.line, part)
-    elif meaning.weight == _HARD:
+    elif meaning.weight in {_HARD, _SOFT}:
         yield Finding(
             part,
             meaning.reason,
-            meaning.severity,
+            meaning.severity if meaning.weight == _HARD else Severity.WARNING,
             FindingKind.HARDWARE,
             category=meaning.category,
             detail=event.line[:300],
         )
-    elif meaning.weight == _SOFT:
-        yield tool_finding(meaning.reason, event.line, part)
     else:
         yield Finding(
             part, meaning.reason, Severity.INFO, FindingKind.TOOL, detail=event.line[:300]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sickbay.domain.node import Category
+from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import FindingKind, Verdict
 from sickbay.readers import ipmi_sel
 
@@ -63,13 +63,29 @@ def test_an_event_that_was_deasserted_is_over():
         ("Voltage #0x4d", "Upper Non-critical going high", "sensor_non_critical"),
         ("Memory DIMM", "Correctable ECC", "memory_corrected"),
         ("Power Supply", "Predictive failure", "predictive_failure"),
-        ("Something new", "Flux went bad", "sel_event_unknown"),
     ],
 )
-def test_what_is_no_fault_yet_or_not_known_is_no_verdict(sensor, event, reason):
-    reading = read(row(sensor, event))
+def test_what_is_no_fault_yet_is_a_warning_beside_a_pass(sensor, event, reason):
+    reading = read(row(sensor, event) + PRESENT)
+    assert reading.verdict is Verdict.PASS
+    assert reading.why.endswith("warnings stand: 1")
+    assert (reason, Severity.WARNING) in {(f.reason, f.severity) for f in reading.findings}
+    faulty = read(row(sensor, event) + FATAL)
+    assert (faulty.verdict, faulty.category) == (Verdict.FAIL, Category.HOST)
+
+
+def test_what_followed_the_newest_warning_is_not_known_yet():
+    newest = read(PRESENT + row("Voltage #0x4d", "Upper Non-critical going high"))
+    assert newest.verdict is Verdict.INCONCLUSIVE
+    assert ("Voltage", "newest_is_warning") in reasons(newest)
+
+
+def test_what_nobody_knows_is_no_verdict():
+    reading = read(row("Something new", "Flux went bad"))
     assert reading.verdict is Verdict.INCONCLUSIVE
-    assert [(f.reason, f.kind) for f in reading.findings] == [(reason, FindingKind.TOOL)]
+    assert [(f.reason, f.kind) for f in reading.findings] == [
+        ("sel_event_unknown", FindingKind.TOOL)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -126,9 +142,9 @@ def test_the_other_tool_may_show_a_state_beside_each_event():
 def test_uncorrectable_holds_the_word_correctable():
     reading = read(row("Processor #0x40", "Uncorrectable machine check exception"))
     assert reasons(reading) == {("Processor", "processor_error")}
-    assert read(row("Processor #0x40", "Correctable machine check error")).verdict is (
-        Verdict.INCONCLUSIVE
-    )
+    corrected = read(row("Processor #0x40", "Correctable machine check error") + PRESENT)
+    assert corrected.verdict is Verdict.PASS
+    assert ("Processor", "mce_corrected") in reasons(corrected)
 
 
 def test_the_same_fault_many_times_is_one_finding():
