@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import re
 from typing import Any
 
-_HEAD_CHARS = 200
+# A brace that can open an object. Trying every brace of a text is quadratic in its length, for
+# the decoder counts lines up to where it fails.
+_OPENING = re.compile(r"\{\s*[\"}]")
 
 
 def digest(text: str) -> str:
@@ -17,23 +20,17 @@ def json_documents(text: str) -> tuple[list[dict[str, Any]], bool]:
     decoder = json.JSONDecoder()
     found: list[dict[str, Any]] = []
     truncated = False
-    at = text.find("{")
-    while at >= 0:
+    opening = _OPENING.search(text)
+    while opening and not truncated:
         try:
-            value, end = decoder.raw_decode(text, at)
+            value, end = decoder.raw_decode(text, opening.start())
         except (ValueError, RecursionError):
-            truncated = truncated or _began_a_document(text[at : at + _HEAD_CHARS])
-            at = text.find("{", at + 1) if not truncated else -1
+            truncated = True
             continue
         if isinstance(value, dict):
             found.append(value)
-        at = text.find("{", end)
+        opening = _OPENING.search(text, end)
     return found, truncated
-
-
-def _began_a_document(text: str) -> bool:
-    """Whether this brace opens an object with a quoted key: not just a brace in a sentence."""
-    return text[1:].lstrip().startswith('"')
 
 
 def outside_documents(text: str) -> str:
