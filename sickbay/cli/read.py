@@ -193,7 +193,7 @@ def _more(opened: BinaryIO, count: int, *, file: str, field: str) -> bytes:
 
 def _whole(head: bytes, opened: BinaryIO, limit: int, *, file: str, field: str) -> bytes:
     """All of it; one byte too many is refused."""
-    raw = head + _more(opened, limit + 1 - len(head), file=file, field=field)
+    raw = head + _more(opened, max(0, limit + 1 - len(head)), file=file, field=field)
     if len(raw) > limit:
         _refuse_size(file, limit, field=field)
     return raw

@@ -25,8 +25,11 @@ _VERIFY = re.compile(
 )
 _VERIFY_FILE = re.compile(r"(?:at file |file )(\S+)")
 _TEXT_JOB = re.compile(r"^\S+: \(groupid=\d+, jobs=\d+\): err=\s*(\d{1,5})", re.MULTILINE)
-_SIGN = re.compile(r"\"fio version\"\s*:|^fio: |^fio-\d|\(groupid=\d+, jobs=\d+\): err=|fio=fio-\d",
-                   re.MULTILINE)  # fmt: skip
+_TERSE = re.compile(r"^[345];fio-[\w.\-]+;[^;]*;\d+;(\d{1,5});", re.MULTILINE)
+_SIGN = re.compile(
+    r"\"fio version\"\s*:|^fio: |^(?:\d;)?fio-\d|\(groupid=\d+, jobs=\d+\): err=|fio=fio-\d",
+    re.MULTILINE,
+)
 _WORDS = {
     "input/output error": 5,
     "remote i/o error": 121,
@@ -151,8 +154,8 @@ def _corrupt(part: str | None, detail: str) -> Finding:
 
 
 def _of_plain_text(text: str) -> Iterator[Finding]:
-    """The report for people: its errors count, its numbers are not read."""
-    for match in _TEXT_JOB.finditer(text):
+    """The report for people, or the terse one: its errors count, its numbers are not read."""
+    for match in (*_TEXT_JOB.finditer(text), *_TERSE.finditer(text)):
         if int(match[1]):
             yield _of_number(int(match[1]), None, match[0])
     yield tool_finding("did_not_run", "no document of fio is in the output")

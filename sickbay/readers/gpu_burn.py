@@ -1,6 +1,8 @@
 """gpu-burn: which GPUs computed rightly under load, from its closing list and its counts of errors.
 
-Early rows of nought are the warm-up. A GPU with a wrong result is faulty whatever the list says.
+Early rows of nought are the warm-up. A GPU with a wrong result is faulty whatever the list says; a
+count overflows to a negative one. What stands beside `DIED!` is no count, and then the list says
+FAULTY of a process, not of a GPU. It says OK of a GPU that did no work.
 """
 
 import re
@@ -16,9 +18,8 @@ TOOL = "gpu-burn"
 _PROGRESS = re.compile(r"^\s*\d{1,3}(?:\.\d+)?%\s+proc'd: ")
 _RATE = re.compile(r"-?\d{1,15} \((\d{1,12}(?:\.\d+)?) Gflop/s\)")
 _ERRORS = re.compile(r"errors: (.*?)(?:\s{2,}temps:|$)")
-_COUNT = re.compile(r"(-?\d{1,15})")
+_COUNT = re.compile(r"(-?\d{1,15})(\s*\(DIED!\))?")
 _TEMPS = re.compile(r"temps: (.*)$")
-_DIED = re.compile(r"DIED!")
 _TESTED = re.compile(r"^Tested (\d{1,5}) GPUs?:")
 _RESULT = re.compile(r"^\s*GPU (\d{1,5}): (OK|FAULTY)\s*$")
 _FAILED = re.compile(
@@ -37,6 +38,7 @@ class _Burn:
     errors: dict[int, int] = field(default_factory=dict)
     temps: dict[int, float] = field(default_factory=dict)
     died: set[int] = field(default_factory=set)
+    overflowed: set[int] = field(default_factory=set)
     results: dict[int, str] = field(default_factory=dict)
     tested: int | None = None
     failures: list[str] = field(default_factory=list)
@@ -65,8 +67,8 @@ def read(text: str, *, exit_code: int | None, gpus: int | None = None) -> Readin
     if whole and gpus is not None and burn.tested != gpus:
         detail = f"{burn.tested} GPUs were tested, {gpus} are expected"
         findings.append(tool_finding("gpu_count_mismatch", detail))
-    if whole and not any(burn.gflops.values()):
-        findings.append(tool_finding("not_measured", "no GPU did any work"))
+    idle = [gpu for gpu in burn.results if not burn.gflops.get(gpu)] if whole else []
+    findings += [tool_finding("not_measured", "it did no work", str(gpu)) for gpu in idle]
     findings += contradiction(exit_code, findings)
     return conclude(
         TOOL,
@@ -97,12 +99,13 @@ def _take_progress(burn: _Burn, line: str) -> None:
         if float(match[1]) > 0 or gpu not in burn.gflops:
             burn.gflops[gpu] = float(match[1])
     errors, temps = _ERRORS.search(line), _TEMPS.search(line)
-    for gpu, said in enumerate(errors[1].split(_DASH) if errors else []):
-        count = _COUNT.search(said)
-        if count:
-            burn.errors[gpu] = max(burn.errors.get(gpu, 0), int(count[1]))
-        if _DIED.search(said):
+    for gpu, count in enumerate(_COUNT.finditer(errors[1]) if errors else []):
+        if count[2]:
             burn.died.add(gpu)
+        elif int(count[1]) < 0:
+            burn.overflowed.add(gpu)
+        else:
+            burn.errors[gpu] = max(burn.errors.get(gpu, 0), int(count[1]))
     for gpu, said in enumerate(temps[1].split(_DASH) if temps else []):
         degrees = re.match(r"\s*(\d{1,4}) C", said)
         if degrees:
@@ -110,12 +113,13 @@ def _take_progress(burn: _Burn, line: str) -> None:
 
 
 def _wrong(burn: _Burn) -> Iterator[Finding]:
-    faulty = {gpu for gpu, word in burn.results.items() if word == "FAULTY"}
-    for gpu in sorted(faulty | {gpu for gpu, count in burn.errors.items() if count > 0}):
-        count = burn.errors.get(gpu, 0)
+    counted = {gpu for gpu, count in burn.errors.items() if count > 0} | burn.overflowed
+    listed = {gpu for gpu, word in burn.results.items() if word == "FAULTY"} - burn.died
+    for gpu in sorted(counted | listed):
+        count = "very many" if gpu in burn.overflowed else burn.errors.get(gpu, 0)
         yield Finding(
             str(gpu),
-            "compute_errors" if count > 0 else "gpu_faulty",
+            "compute_errors" if gpu in counted else "gpu_faulty",
             Severity.CRITICAL,
             FindingKind.HARDWARE,
             category=Category.COMPUTE,
@@ -135,6 +139,8 @@ def _measurements(burn: _Burn) -> Iterator[Measurement]:
     for gpu, rate in burn.gflops.items():
         yield Measurement("gflops", str(gpu), rate, "Gflop/s")
     for gpu, count in burn.errors.items():
+        if gpu in burn.overflowed:
+            continue
         yield Measurement("errors", str(gpu), float(count), "results")
     for gpu, degrees in burn.temps.items():
         yield Measurement("temp_c", str(gpu), degrees, "C")

@@ -1,4 +1,4 @@
-"""`ibstat`, `ibstatus` and `ibv_devinfo`: the ports of a node as blocks of `key: value` lines.
+"""`ibstat`, `ibstatus`, `ibv_devinfo` and `rdma link`: the ports of a node.
 
 A device that is not listed is no port that is down: only a class that expects it can miss it.
 """
@@ -17,9 +17,16 @@ _DEVICE = re.compile(
     r"|Infiniband device '([\w.\-]+)' port (\d{1,3}) status:)"
 )
 _PORT = re.compile(r"^\s*[Pp]ort:?\s+(\d{1,3}):?\s*$")
+_LINK = re.compile(
+    r"^(?:\d+/\d+: )?link ([\w.\-]+)/(\d{1,3}) .*?\bstate (\w+)(?: .*?physical_state (\w+))?"
+)
+_LID = re.compile(r"\blid (\d{1,6})\b")
 _PORTS = re.compile(r"^\s*Number of ports:\s*(\d{1,3})\s*$")
 _FIELD = re.compile(r"^\s+([A-Za-z][\w ]{1,30}?)\s*:\s*(\S.*?)\s*$")
 _GONE = re.compile(r"ibpanic: .*?(?:'([\w.\-]+)'|$)|Failed to get IB devices list", re.MULTILINE)
+_SIGN = (
+    r"^(?:CA '|hca_id:|Infiniband device '|ibpanic: |(?:\d+/\d+: )?link \S+/\d+ .*\bstate [A-Z]+)"
+)
 _KEYS = {
     "state": "state",
     "physical state": "physical",
@@ -35,7 +42,7 @@ _KEYS = {
 
 def recognises(text: str) -> bool:
     """Whether a text looks like a listing of adapters."""
-    return bool(re.search(r"^(?:CA '|hca_id:|Infiniband device '|ibpanic: )", text, re.MULTILINE))
+    return bool(re.search(_SIGN, text, re.MULTILINE))
 
 
 def read(
@@ -87,6 +94,10 @@ def _ports(text: str) -> tuple[list[Port], list[str]]:
     announced: dict[str, int] = {}
     device = ""
     for line in text.splitlines():
+        link = _LINK.match(line)
+        if link:
+            found.append(_of_link(link, line))
+            continue
         head, port, count, said = (p.match(line) for p in (_DEVICE, _PORT, _PORTS, _FIELD))
         if head:
             device = head[1] or head[2] or head[3]
@@ -101,6 +112,19 @@ def _ports(text: str) -> tuple[list[Port], list[str]]:
             _take(found[-1], _KEYS.get(said[1].lower(), ""), said[2])
     shown = [p.device for p in found]
     return found, [name for name, count in announced.items() if shown.count(name) < count]
+
+
+def _of_link(link: re.Match[str], line: str) -> Port:
+    """A port of `rdma link`; the one without a lid is Ethernet."""
+    lid = _LID.search(line)
+    return Port(
+        link[1],
+        link[2],
+        state=ib_ports.word(link[3]),
+        physical=ib_ports.word(link[4]) if link[4] else None,
+        layer="InfiniBand" if lid else "Ethernet",
+        lid=int(lid[1]) if lid else None,
+    )
 
 
 def _take(port: Port, key: str, value: str) -> None:

@@ -1,6 +1,7 @@
 """The event log of a board: `ipmitool sel list` and `elist`, and FreeIPMI's `ipmi-sel`.
 
-An event that was deasserted later is over. What nobody knows is told and is no verdict; the log
+An event that was deasserted later is over. A warning stands beside a pass, unless it is the newest
+entry: then what it led to is not written yet. What nobody knows is told and is no verdict; the log
 keeps events until somebody clears it, so a fault here can be old.
 """
 
@@ -21,8 +22,8 @@ _ERROR = re.compile(
     re.MULTILINE,
 )
 _FIELDS = 5
-_FREEIPMI = re.compile(r"^ID\s*\|\s*Date\s*\|\s*Time\s*\|\s*Name\s*\|\s*Type\s*\|\s*Event")
-_FREEIPMI_FIELDS = 6
+_DIRECTION = re.compile(r"\s*;?\s*(?:de)?assert\w*(?: event)?\s*$", re.IGNORECASE)
+_FREEIPMI = {"id", "name", "type", "event"}
 _HARD, _SOFT, _NOTE = "hard", "soft", "note"
 
 
@@ -55,8 +56,9 @@ _MEANINGS: tuple[_Meaning, ...] = (
     _Meaning(r"", r"bus degraded", "bus_degraded", _HARD),
     _Meaning(r"", r"uncorrectable (?:ecc|memory|error)", "memory_uncorrected", _HARD,
              severity=_WORST),
-    _Meaning(r"", r"correctable ecc logging limit", "memory_corrected_limit", _HARD),
-    _Meaning(r"", r"correctable (?:ecc|memory|machine check)", "memory_corrected", _SOFT),
+    _Meaning(r"", r"(?<!un)correctable ecc logging limit", "memory_corrected_limit", _HARD),
+    _Meaning(r"", r"(?<!un)correctable (?:ecc|memory)", "memory_corrected", _SOFT),
+    _Meaning(r"", r"(?<!un)correctable machine check", "mce_corrected", _SOFT),
     _Meaning(r"memory|dimm", r"parity|memory device disabled", "memory_uncorrected", _HARD),
     _Meaning(r"", r"thermal trip|over-?temperature", "thermal_trip", _HARD, Category.THERMAL,
              _WORST),
@@ -77,6 +79,7 @@ _MEANINGS: tuple[_Meaning, ...] = (
     _Meaning(r"", r"non-critical", "sensor_non_critical", _SOFT),
     _Meaning(r"watchdog", r"hard reset|power (?:down|cycle)|timer expired|timer interrupt",
              "watchdog_fired", _SOFT),
+    _Meaning(r"firmware progress|boot progress", r"", "sel_event", _NOTE),
     _Meaning(r"", r"run-time critical stop|os (?:critical|graceful) stop|graceful (?:stop|shut)",
              "os_stopped", _NOTE),
     _Meaning(r"", r"presence detected|drive present|device present|fully redundant|log area|"
@@ -113,10 +116,16 @@ def read(text: str, *, exit_code: int | None) -> Reading:
     events, cut = _events(text)
     found = [f for event in _standing(events) for f in _of_event(event)]
     findings = list({(f.part, f.reason): f for f in reversed(found)}.values())[::-1]
-    remarks = [f for f in findings if f.severity is Severity.INFO]
-    findings = [f for f in findings if f.severity is not Severity.INFO]
+    remarks = [f for f in findings if _is_remark(f)]
+    findings = [f for f in findings if not _is_remark(f)]
     if cut:
         findings.append(tool_finding("incomplete", f"a row is cut: {cut}"))
+    if events and events[-1].asserted:
+        findings += [
+            tool_finding("newest_is_warning", "read the log again later", f.part)
+            for f in _of_event(events[-1])
+            if f.kind is FindingKind.HARDWARE and f.severity is Severity.WARNING
+        ]
     error = _ERROR.search(text)
     if error:
         findings.append(tool_finding("bmc_unreachable", error[0]))
@@ -128,22 +137,37 @@ def read(text: str, *, exit_code: int | None) -> Reading:
         TOOL,
         text,
         findings,
-        passed="no fault is recorded" if events or empty else None,
+        passed=_said(remarks) if events or empty else None,
         remarks=remarks,
     )
+
+
+def _is_remark(finding: Finding) -> bool:
+    """Whether a finding is a note, or a warning of a sensor that is no fault yet."""
+    warns = finding.kind is FindingKind.HARDWARE and finding.severity is Severity.WARNING
+    return warns or finding.severity is Severity.INFO
+
+
+def _said(remarks: Sequence[Finding]) -> str:
+    warnings = sum(f.severity is Severity.WARNING for f in remarks)
+    return "no fault is recorded" + (f", warnings stand: {warnings}" if warnings else "")
 
 
 def _events(text: str) -> tuple[list[_Event], str | None]:
     """The rows, and a row that is cut."""
     found: list[_Event] = []
     cut = None
-    typed = False
+    columns: list[str] = []
     for line in text.splitlines():
-        typed = typed or bool(_FREEIPMI.match(line.strip()))
         cells = [cell.strip() for cell in line.split("|" if "|" in line else ",")]
+        if {cell.lower() for cell in cells} >= _FREEIPMI:
+            columns = [cell.lower() for cell in cells]
         if len(cells) < 2 or not _ID.match(cells[0]):  # noqa: PLR2004 - no row at all
             continue
-        event = _typed(cells, line) if typed else _event(cells, line)
+        if cells[1].lower().startswith("oem record"):
+            found.append(_Event("OEM", "OEM record", asserted=True, line=line.strip()))
+            continue
+        event = _typed(cells, columns, line) if columns else _event(cells, line)
         if event is None:
             cut = line.strip()[:100]
         else:
@@ -165,13 +189,14 @@ def _is_cut(said: list[str]) -> bool:
     return any(cell and cell not in whole and "deasserted".startswith(cell) for cell in said)
 
 
-def _typed(cells: list[str], line: str) -> _Event | None:
+def _typed(cells: list[str], columns: list[str], line: str) -> _Event | None:
     """A row of FreeIPMI: name, type of the sensor, and the event with its direction, if any."""
-    if len(cells) < _FREEIPMI_FIELDS:
+    if len(cells) != len(columns):
         return None
-    over = "deassert" in cells[5].lower()
-    event = re.sub(r"\s*;?\s*(?:de)?assert\w*(?: event)?\s*$", "", cells[5], flags=re.IGNORECASE)
-    return _Event(f"{cells[3]} ({cells[4]})", event, not over, line.strip())
+    row = dict(zip(columns, cells, strict=True))
+    over = "deassert" in row["event"].lower()
+    event = _DIRECTION.sub("", row["event"])
+    return _Event(f"{row['name']} ({row['type']})", event, not over, line.strip())
 
 
 def _standing(events: Sequence[_Event]) -> list[_Event]:
@@ -185,17 +210,15 @@ def _of_event(event: _Event) -> Iterator[Finding]:
     part = _NUMBER.sub("", event.sensor) or None
     if meaning is None:
         yield tool_finding("sel_event_unknown", event.line, part)
-    elif meaning.weight == _HARD:
+    elif meaning.weight in {_HARD, _SOFT}:
         yield Finding(
             part,
             meaning.reason,
-            meaning.severity,
+            meaning.severity if meaning.weight == _HARD else Severity.WARNING,
             FindingKind.HARDWARE,
             category=meaning.category,
             detail=event.line[:300],
         )
-    elif meaning.weight == _SOFT:
-        yield tool_finding(meaning.reason, event.line, part)
     else:
         yield Finding(
             part, meaning.reason, Severity.INFO, FindingKind.TOOL, detail=event.line[:300]

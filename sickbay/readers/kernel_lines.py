@@ -8,7 +8,7 @@ such a line keeps its program and is nobody's finding but that program's.
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 KERNEL = "kernel"
@@ -86,28 +86,56 @@ def lines(raw: Iterable[str], *, wanted: Callable[[str], object]) -> Iterator[Lo
         raw: lines with their ends.
         wanted: whether a raw line is worth parsing.
     """
-    before: deque[str] = deque(maxlen=_LOOKS_BACK)
-    first: list[str] = []
+    owner = _Owner()
     for one in raw:
         if wanted(one):
             line = parse(one)
-            yield line if line.headed else replace(line, program=_owner(before, first))
-        before.append(one)
-        if len(first) < _LOOKS_BACK:
-            first.append(one)
+            if not line.headed:
+                yield replace(line, program=owner.now())
+            else:
+                owner.is_known(line.program)
+                yield line
+        else:
+            owner.passed(one)
 
 
-def _owner(before: Sequence[str], first: Sequence[str]) -> str:
+class _Owner:
     """Whose word a line without a head is: that of the last one with a head.
 
-    In a log whose lines have heads one that long without is nobody's; in one without any it is the
-    kernel's.
+    Lines are parsed only when somebody asks. In a log whose lines have heads, one that has been
+    without for long is nobody's; in one without any it is the kernel's.
     """
-    for one in reversed(before):
-        line = parse(one)
-        if line.headed:
-            return line.program
-    return USER if any(parse(one).headed for one in first) else KERNEL
+
+    def __init__(self) -> None:
+        self._unread: deque[str] = deque(maxlen=_LOOKS_BACK)
+        self._program = KERNEL
+        self._has_heads = False
+        self._first = 0
+
+    def passed(self, raw: str) -> None:
+        """A line went by that nobody parsed; the first ones tell whether the log has heads."""
+        if self._first < _LOOKS_BACK and not self._has_heads:
+            self._first += 1
+            self._has_heads = parse(raw).headed
+        self._unread.append(raw)
+
+    def is_known(self, program: str) -> None:
+        """A line with a head was parsed."""
+        self._program, self._has_heads = program, True
+        self._unread.clear()
+
+    def now(self) -> str:
+        """Whose word the next line without a head is."""
+        too_many = len(self._unread) == _LOOKS_BACK
+        for raw in reversed(self._unread):
+            line = parse(raw)
+            if line.headed:
+                self.is_known(line.program)
+                return self._program
+        self._unread.clear()
+        if too_many and self._has_heads:
+            self._program = USER
+        return self._program
 
 
 def parse(raw: str) -> LogLine:

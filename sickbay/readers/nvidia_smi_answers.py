@@ -19,7 +19,7 @@ _BUS = r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)"
 _HANDLE = re.compile(
     rf"unable to determine the device handle for gpu\s*{_BUS}\s*:\s*([^\n]*)", re.IGNORECASE
 )
-_LISTED = re.compile(r"^\s*GPU (\d+): .*\(UUID: (GPU-[0-9a-f-]+)\)", re.MULTILINE)
+_LISTED = re.compile(r"^[ \t]*GPU (\d+): .*\(UUID: (GPU-[0-9a-f-]+)\)", re.MULTILINE)
 _RESET_DONE = re.compile(rf"GPU {_BUS} was successfully reset", re.IGNORECASE)
 # Sentences about one GPU that say nothing of its hardware.
 _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -35,7 +35,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
          "mig_destroy_refused_in_use"),
     )
 )  # fmt: skip
-_NOT_RESET = re.compile(rf"^\s*GPU {_BUS}: (?!In use)([^\n]+)", re.IGNORECASE | re.MULTILINE)
+_NOT_RESET = re.compile(rf"^[ \t]*GPU {_BUS}: (?!In use)([^\n]+)", re.IGNORECASE | re.MULTILINE)
 _INFOROM = re.compile(rf"inforom is corrupted at gpu {_BUS}", re.IGNORECASE)
 _SENTENCES: tuple[tuple[str, str, FindingKind], ...] = (
     ("driver/library version mismatch", "driver_mismatch", FindingKind.CONFIGURATION),
@@ -49,13 +49,8 @@ _SENTENCES: tuple[tuple[str, str, FindingKind], ...] = (
     ("nvmlerror_uninitialized", "nvml_unavailable", FindingKind.TOOL),
 )
 # NVML's words about a GPU that the text does not name.
-_UNNAMED_LOST = re.compile(
-    r"^(?!.*device handle).*(?:NVML\w*:? ?|NVML_ERROR_)GPU.?is.?lost", re.IGNORECASE | re.MULTILINE
-)
-_UNNAMED_RESET = re.compile(
-    r"^(?!.*device handle).*NVML\w*:? ?(?:GPU requires (?:a )?reset|.*ResetRequired)",
-    re.IGNORECASE | re.MULTILINE,
-)
+_UNNAMED_LOST = ("gpu is lost", "gpuislost", "gpu_is_lost")
+_UNNAMED_RESET = ("gpu requires reset", "gpu requires a reset", "resetrequired", "reset_required")
 # Exit statuses are NVML's return codes; told when the text tells nothing.
 _EXIT_LOST, _EXIT_NEEDS_RESET, _EXIT_POWER, _EXIT_INFOROM = 15, 16, 8, 14
 _EXITS = {
@@ -120,11 +115,16 @@ def _handle(part: str | None, why: str, detail: str) -> Finding:
 
 
 def _unnamed(text: str) -> list[Finding]:
-    if found := _UNNAMED_LOST.search(text):
-        return [lost_finding(None, found[0].strip())]
-    if found := _UNNAMED_RESET.search(text):
-        detail = found[0].strip()
-        return [_fault("gpu_requires_reset", Severity.MAJOR, Treatment.RESET, detail, None)]
+    """What NVML says of a GPU without naming it."""
+    for line in text.splitlines():
+        said = line.lower()
+        if "nvml" not in said:
+            continue
+        if any(words in said for words in _UNNAMED_LOST):
+            return [lost_finding(None, line.strip())]
+        if any(words in said for words in _UNNAMED_RESET):
+            detail = line.strip()
+            return [_fault("gpu_requires_reset", Severity.MAJOR, Treatment.RESET, detail, None)]
     return []
 
 

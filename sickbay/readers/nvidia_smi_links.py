@@ -33,7 +33,7 @@ class _Gpu:
 
 def is_nvlink(text: str) -> bool:
     """Whether a text is an answer about links."""
-    return bool(re.search(r"^\s*Link \d+:", text, re.MULTILINE)) or _ALL_DOWN in text.lower()
+    return bool(re.search(r"^[ \t]*Link \d+:", text, re.MULTILINE)) or _ALL_DOWN in text.lower()
 
 
 def read_nvlink(

@@ -3,7 +3,6 @@
 Both become the same flat fields per GPU as `-q`, so that one set of rules judges them all.
 """
 
-import csv
 import re
 
 from sickbay.readers.nvidia_smi_state import is_action
@@ -17,6 +16,7 @@ _BUS = re.compile(
 _READINGS = re.compile(r"^\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S.*?)\s*/\s*(\S.*?)\s*$")
 _ON = {"on": "Enabled", "off": "Disabled"}
 _ROW_CELLS = 3
+_LONGEST_ROW = 4_000
 _NAMED = re.compile(r"[a-z][a-z0-9_.]*(?: \[[^\]]*\])?")
 # Columns of `--query-gpu` and the other query options, as the fields of `-q`.
 _COLUMNS = {
@@ -84,10 +84,9 @@ def parse_table(text: str) -> StateLog | None:
 def _head_row(head: re.Match[str], place: re.Match[str], ecc: str) -> GpuFields:
     fields = {"persistence_mode": _ON.get(head[3].lower(), head[3])}
     if ecc.lower() == "off":
-        fields["ecc_mode/current"] = "Disabled"
-    else:
-        # All kinds of memory together.
-        fields["ecc_errors/volatile/dram_uncorrectable"] = ecc
+        fields["ecc_mode/current"], ecc = "Disabled", "N/A"
+    # All kinds of memory together.
+    fields["ecc_errors/volatile/dram_uncorrectable"] = ecc
     return GpuFields(bus_id(place[1]), fields, index=head[1], lead=head[1])
 
 
@@ -102,10 +101,11 @@ def _next_row(fields: dict[str, str], cells: list[str], row: int) -> None:
 
 def parse_csv(text: str) -> StateLog | None:
     """The rows of a query, with their head or without, None when it is no such thing."""
+    # The tool quotes nothing, and no row is that long.
     rows = [
-        [cell.strip() for cell in row]
-        for row in csv.reader(text.splitlines(), skipinitialspace=True)
-        if any(cell.strip() for cell in row)
+        [cell.strip() for cell in line[:_LONGEST_ROW].split(",")]
+        for line in text.splitlines()
+        if line.strip(" ,\t")
     ]
     if not rows:
         return None

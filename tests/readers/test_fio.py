@@ -135,3 +135,18 @@ def test_clients_are_read_without_their_sum():
 def test_a_status_that_contradicts_the_document_is_told():
     reading = read(document(job(read=side(1.0, 1))), exit_code=1)
     assert reasons(reading) == {(None, "exit_code_contradicts_document")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "j: (groupid=0, jobs=1): err=84 (file:io_u.c:2102, func=io_u_sync_complete): pid=6\n",
+        "3;fio-3.15;read;0;84;512;9;9\n",
+        "md5: verify failed at file /mnt/x/f offset 2097152, length 4096\n",
+    ],
+)
+def test_the_other_reports_tell_of_corruption_too(text):
+    reading = read(text)
+    assert (reading.verdict, reading.category) == (Verdict.FAIL, Category.STORAGE)
+    clean = read(text.replace("84", "0")) if "84" in text else read("fio-3.1\n")
+    assert clean.verdict is Verdict.INCONCLUSIVE

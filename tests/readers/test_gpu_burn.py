@@ -58,6 +58,8 @@ def test_a_wrong_result_fails_before_the_end_and_against_the_list():
 
 
 def test_a_process_that_died_says_nothing_of_its_gpu():
+    died = progress(9, 9).replace("errors: 0 - 0", "errors: 0  (DIED!)- 7  (WARNING!)")
+    assert {("0", "gpu_process_died"), ("1", "compute_errors")} <= reasons(read(WARM + died))
     text = WARM + progress(9, 9, errors=(0, "0  (DIED!)")) + "No clients are alive!  Aborting\n"
     reading = read(text, exit_code=124)
     assert reading.verdict is Verdict.INCONCLUSIVE
@@ -80,6 +82,25 @@ def test_a_burn_that_was_none_is_no_verdict(text, reason):
     reading = read(text)
     assert reading.verdict is Verdict.INCONCLUSIVE
     assert reason in {f.reason for f in reading.findings}
+
+
+def test_a_count_that_overflowed_is_many_errors_and_no_number():
+    text = WARM + progress(9, 9, errors=(0, "-524288000  (WARNING!)")) + closing("OK", "FAULTY")
+    reading = read(text, exit_code=0)
+    assert reasons(reading) == {("1", "compute_errors")}
+    assert ("errors", "1") not in {(m.name, m.part) for m in reading.measurements}
+
+
+def test_the_list_is_no_word_about_the_gpu_of_a_process_that_died():
+    died = progress(0, 9).replace("errors: 0 - 0", "errors: 1641686072  (DIED!)- 0")
+    reading = read(died + closing("FAULTY", "OK"))
+    assert reading.verdict is Verdict.INCONCLUSIVE
+    assert reasons(reading) == {("0", "gpu_process_died"), ("0", "not_measured")}
+
+
+def test_ok_is_no_word_about_a_gpu_that_did_no_work():
+    reading = read(progress(9, 0) + closing("OK", "OK"))
+    assert (reading.verdict, reasons(reading)) == (Verdict.INCONCLUSIVE, {("1", "not_measured")})
 
 
 def test_fewer_gpus_than_the_class_has_is_no_pass():

@@ -46,7 +46,11 @@ LISTED_DOWN = {"State": "Down", "Physical state": "Polling", "Rate": "10"}
 
 
 def read(text, *, exit_code=None, **asked):
-    module = ibstat if text.startswith(("CA ", "Infiniband ", "hca_id", "ibpanic")) else infiniband
+    module = (
+        ibstat
+        if text.startswith(("CA ", "Infiniband ", "hca_id", "ibpanic", "link "))
+        else infiniband
+    )
     return module.read(text, exit_code=exit_code, **asked)
 
 
@@ -175,6 +179,11 @@ def test_other_listings_have_the_same_meaning():
         "\tphys state:\t 2: Polling\n\trate:\t\t 10 Gb/sec (4X)\n\tlink_layer:\t InfiniBand\n"
     )
     assert reasons(read(status)) == {("mlx5_2", "link_down")}
+    links = "link mlx5_{}/1 subnet_prefix fe80:: lid {} sm_lid 1 lmc 0 state {} physical_state {}\n"
+    text = links.format(0, 3, "ACTIVE", "LINK_UP") + links.format(1, 65535, "DOWN", "DISABLED")
+    assert reasons(read(text)) == {("mlx5_1", "port_disabled")}
+    text += links.format(2, 9, "DOWN", "POLLING")
+    assert read(text).verdict is Verdict.FAIL
     info = "hca_id:\tmlx5_0\n\tfw_ver: 28.4\n\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n"
     assert read(info + "\t\t\tlink_layer:\t\tInfiniBand\n").verdict is Verdict.PASS
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sickbay.domain.node import Category
+from sickbay.domain.node import Category, Severity
 from sickbay.domain.reading import FindingKind, Verdict
 from sickbay.readers import ipmi_sel
 
@@ -63,13 +63,29 @@ def test_an_event_that_was_deasserted_is_over():
         ("Voltage #0x4d", "Upper Non-critical going high", "sensor_non_critical"),
         ("Memory DIMM", "Correctable ECC", "memory_corrected"),
         ("Power Supply", "Predictive failure", "predictive_failure"),
-        ("Something new", "Flux went bad", "sel_event_unknown"),
     ],
 )
-def test_what_is_no_fault_yet_or_not_known_is_no_verdict(sensor, event, reason):
-    reading = read(row(sensor, event))
+def test_what_is_no_fault_yet_is_a_warning_beside_a_pass(sensor, event, reason):
+    reading = read(row(sensor, event) + PRESENT)
+    assert reading.verdict is Verdict.PASS
+    assert reading.why.endswith("warnings stand: 1")
+    assert (reason, Severity.WARNING) in {(f.reason, f.severity) for f in reading.findings}
+    faulty = read(row(sensor, event) + FATAL)
+    assert (faulty.verdict, faulty.category) == (Verdict.FAIL, Category.HOST)
+
+
+def test_what_followed_the_newest_warning_is_not_known_yet():
+    newest = read(PRESENT + row("Voltage #0x4d", "Upper Non-critical going high"))
+    assert newest.verdict is Verdict.INCONCLUSIVE
+    assert ("Voltage", "newest_is_warning") in reasons(newest)
+
+
+def test_what_nobody_knows_is_no_verdict():
+    reading = read(row("Something new", "Flux went bad"))
     assert reading.verdict is Verdict.INCONCLUSIVE
-    assert [(f.reason, f.kind) for f in reading.findings] == [(reason, FindingKind.TOOL)]
+    assert [(f.reason, f.kind) for f in reading.findings] == [
+        ("sel_event_unknown", FindingKind.TOOL)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +95,7 @@ def test_what_is_no_fault_yet_or_not_known_is_no_verdict(sensor, event, reason):
         ("Drive Slot / Bay #0x21", "Drive Present"),
         ("System ACPI Power State", "S0/G0: working"),
         ("System Boot Initiated", "Initiated by power up"),
+        ("System Firmware Progress #0x05", "Motherboard initialization"),
         ("System Event", "Timestamp Clock Sync"),
         ("OS Stop/Shutdown", "Run-time critical stop"),
     ],
@@ -87,6 +104,10 @@ def test_notes_are_kept_and_change_nothing(sensor, event):
     reading = read(row(sensor, event))
     assert reading.verdict is Verdict.PASS
     assert len(reading.findings) == 1
+
+
+def test_a_record_of_the_vendor_is_a_note():
+    assert read(PRESENT + "   b | OEM record dd | 000137 | 010203040506\n").verdict is Verdict.PASS
 
 
 def test_an_empty_log_passes_and_a_silent_board_does_not():
@@ -108,6 +129,22 @@ def test_commas_and_the_other_tool_mean_the_same():
     assert read(head + asserted).category is Category.THERMAL
     over = asserted + hot.format(above + " ; Deassertion Event")
     assert read(head + over).verdict is Verdict.PASS
+
+
+def test_the_other_tool_may_show_a_state_beside_each_event():
+    head = "ID | Date | Time | Name | Type | State | Event\n"
+    row_of = "2  | PostInit | PostInit | PS2 Status | Power Supply | {} | {}\n"
+    assert read(head + row_of.format("Nominal", "Presence detected")).verdict is Verdict.PASS
+    failed = read(head + row_of.format("Critical", "Power Supply Failure detected"))
+    assert "power_supply_failed" in {f.reason for f in failed.findings}
+
+
+def test_uncorrectable_holds_the_word_correctable():
+    reading = read(row("Processor #0x40", "Uncorrectable machine check exception"))
+    assert reasons(reading) == {("Processor", "processor_error")}
+    corrected = read(row("Processor #0x40", "Correctable machine check error") + PRESENT)
+    assert corrected.verdict is Verdict.PASS
+    assert ("Processor", "mce_corrected") in reasons(corrected)
 
 
 def test_the_same_fault_many_times_is_one_finding():

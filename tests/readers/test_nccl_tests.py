@@ -216,6 +216,19 @@ def test_footers_that_are_fine_do_not_outweigh_a_launcher_that_failed():
     assert reasons(read(output(row()), exit_code=1)) == {"exit_code_contradicts_document"}
 
 
+def test_a_version_that_says_when_it_concludes_must_have_said_so():
+    start = "# Collective test starting: all_reduce_perf\n"
+    assert reasons(read(start + output(row()))) == {"incomplete"}
+    end = "# Collective test concluded: all_reduce_perf\n"
+    assert read(start + output(row()) + end).verdict is Verdict.PASS
+
+
+def test_a_run_without_rows_has_measured_nothing():
+    reading = read(output())
+    assert reading.verdict is Verdict.INCONCLUSIVE
+    assert "not_measured" in reasons(reading)
+
+
 def test_each_of_two_runs_is_judged_by_itself():
     text = output(row(bus=182.0)) + output(row(bus=60.0))
     reading = read(text, floors={"nccl_busbw_gbps": 170})

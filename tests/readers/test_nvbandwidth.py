@@ -201,6 +201,17 @@ def test_what_was_asked_for_must_have_been_measured():
     assert reasons(missing) == {"gpu_count_mismatch"}
 
 
+def test_two_tests_without_the_tools_last_words_are_no_whole_run_until_the_status_says_so():
+    assert reasons(read(HEAD + H2D + D2D)) == {"incomplete"}
+    assert read(HEAD + H2D + D2D, exit_code=0).verdict is Verdict.PASS
+    assert read(HEAD + H2D).verdict is Verdict.PASS
+
+
+def test_labels_of_launchers_are_taken_off():
+    text = "".join(f"[1,0]<stdout>:{line}\n" for line in (HEAD + H2D + NOTE).splitlines())
+    assert cells(read(text), "host_to_device_memcpy_ce") == {("0", None): 55.3, ("1", None): 54.9}
+
+
 def test_an_exit_status_contradicts_a_fine_document():
     assert reasons(read(HEAD + H2D + NOTE, exit_code=1)) == {"exit_code_contradicts_document"}
 
