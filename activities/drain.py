@@ -30,11 +30,11 @@ class DrainActivities:
         while True:
             state = await self._scheduler.drain_state(step.node)
             activity.heartbeat(str(state.state))
-            state = await self._unless_borrowed(state, node=step.node)
+            state, lent = await self._unless_borrowed(state, node=step.node)
             if state.state is DrainState.DRAINED:
                 return state
-            busy = state.state is DrainState.DRAINING
-            if request.evict and not evicted and busy and not all(map(is_borrow, state.blocking)):
+            jobs = state.state is DrainState.DRAINING and not lent
+            if request.evict and not evicted and jobs:
                 withheld = await self._evict(step, mark=request.mark, blocking=state.blocking)
                 if withheld:
                     return withheld
@@ -44,12 +44,17 @@ class DrainActivities:
                 return state
             await asyncio.sleep(request.poll_s)
 
-    async def _unless_borrowed(self, state: DrainResult, *, node: str) -> DrainResult:
-        """A node that another repair runs a check on is not empty; that borrow ends by itself."""
+    async def _unless_borrowed(self, state: DrainResult, *, node: str) -> tuple[DrainResult, bool]:
+        """The state, and whether it is another repair's check that keeps the node from being empty.
+
+        Such a borrow ends by itself: there is no job to end.
+        """
         if state.state is not DrainState.DRAINED:
-            return state
+            return state, False
         marks = [mark for mark, _ in await self._scheduler.marks(node) if is_borrow(mark)]
-        return DrainResult(DrainState.DRAINING, blocking=tuple(marks)) if marks else state
+        if not marks:
+            return state, False
+        return DrainResult(DrainState.DRAINING, blocking=tuple(marks)), True
 
     async def _evict(
         self, step: StepRequest, *, mark: str, blocking: tuple[str, ...]

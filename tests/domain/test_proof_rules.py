@@ -6,15 +6,19 @@ from hypothesis import strategies as st
 
 from sickbay.domain.node import Category, Treatment
 from sickbay.domain.proof import (
+    PAIR,
+    PAIR_EVIDENCE,
     Check,
     CheckName,
     CheckResult,
     Suite,
     SuiteResult,
     covers,
+    owes_pair,
     passes_owed,
     suite_for,
     suite_verdict,
+    without_pair,
 )
 from sickbay.domain.reading import Finding, FindingKind, Verdict
 
@@ -50,6 +54,46 @@ def test_the_suite_of_more_categories_contains_that_of_fewer(categories, more):
 )
 def test_another_categorys_suite_is_no_cover(suite_of, category):
     assert not covers(suite_for(suite_of), category)
+
+
+@given(CATEGORIES)
+def test_what_the_node_runs_alone_is_all_but_the_pair_and_the_pair_is_the_fabrics(categories):
+    suite = suite_for(*categories)
+    assert (PAIR in suite.checks) == (Category.FABRIC in categories)
+    assert set(suite.checks) - set(without_pair(suite).checks) <= {PAIR}
+    assert PAIR not in without_pair(suite).checks
+    assert suite.checks[-1] == PAIR or PAIR not in suite.checks, "what needs a neighbour comes last"
+
+
+@given(CATEGORIES)
+def test_without_its_pair_check_a_suite_no_longer_covers_the_fabric_and_covers_all_else(categories):
+    alone = without_pair(suite_for(*categories))
+    assert not covers(alone, Category.FABRIC)
+    assert covers(alone, *(c for c in categories if c is not Category.FABRIC))
+
+
+def test_the_pair_check_is_owed_by_the_trigger_or_by_what_found_the_fault():
+    trigger_first = (Category.FABRIC, Category.MEMORY)
+    assert owes_pair(trigger_first, evidence=("person",))
+    assert not owes_pair(trigger_first[::-1], evidence=("person", "dcgm"))
+    assert owes_pair(trigger_first[::-1], evidence=("person", PAIR_EVIDENCE))
+    assert not owes_pair((), evidence=())
+
+
+@pytest.mark.parametrize(
+    ("category", "measured"),
+    [
+        (Category.INTERCONNECT, [CheckName.NVBANDWIDTH, CheckName.NCCL_NODE]),
+        (Category.FABRIC, [CheckName.NCCL_NODE, CheckName.NCCL_PAIR]),
+        (Category.PERFORMANCE, [CheckName.NVBANDWIDTH]),
+        (Category.MEMORY, []),
+        (Category.COMPUTE, []),
+    ],
+)
+def test_bandwidth_is_measured_where_it_is_in_doubt(category, measured):
+    names = [c.name for c in suite_for(category).checks]
+    wanted = {CheckName.NVBANDWIDTH, CheckName.NCCL_NODE, CheckName.NCCL_PAIR}
+    assert [n for n in names if n in wanted] == measured
 
 
 def test_an_empty_suite_covers_nothing():

@@ -59,6 +59,13 @@ def no_job_beside_a_borrow(f):
     assert lent == set(), "every neighbour was given back"
 
 
+def kill(f, name):
+    """Kill -9 every process of this name; there must be one."""
+    children = f.installation.processes.children
+    assert any(c.name.startswith(name) and c.running for c in children)
+    f.kill(name)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(fleet):
@@ -81,13 +88,13 @@ async def test_a_slow_link_is_blamed_on_its_node_and_the_neighbours_are_cleared(
             return bool(borrows(f))
 
         await f.until("a neighbour is borrowed", lent, within_s=90)
-        f.kill("control")
+        kill(f, "workers.control")
 
         async def lent_again() -> bool:
             return sum(placed for _, _, placed in borrows(f)) > 1
 
         await f.until("another neighbour is borrowed", lent_again, within_s=90)
-        f.kill("node")
+        kill(f, "workers.node")
 
         async def at_swap() -> bool:
             return await f.stage("n002") == "swap"
