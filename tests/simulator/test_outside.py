@@ -267,6 +267,13 @@ async def test_the_client_says_what_the_fleet_says(sim):
         assert (await client.truth())["faults"] == []
         assert "fault_injected" in [row["kind"] for row in await client.log(after=1)]
         assert set(await client.kinds()) == set(FaultKind)
+        slow = await client.misbehave("n001", fault="slow_bmc", minutes=3)
+        assert (slow["minutes"], slow["times"]) == (3.0, 1)
+        assert await client.behave("n001", fault="staged") == 0
+        assert await client.behave("n001") == 1
+        assert {image["wanted"] for image in await client.images()} == {True, False}
+        with pytest.raises(Refused, match="no fault 'odd'"):
+            await client.misbehave("n001", fault="odd")
         with pytest.raises(Refused, match="no node 'n999'"):
             await client.replace("n999", slot="gpu1")
         sim.end()
