@@ -46,7 +46,7 @@ class BmcSettings(_Section):
     answer_wait_s: Positive = 60.0
     off_s: Positive = 30.0
     back_s: Positive = 900.0
-    flash_quiet_s: Positive = 1800.0
+    flash_quiet_s: Positive = 1200.0
 
     @model_validator(mode="after")
     def _consistent(self) -> "BmcSettings":
