@@ -28,6 +28,7 @@ from sickbay.simulator.config import JobLoad, SimulatorConfig
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from sickbay.testing import MemorySafety
+from sickbay.testing.bmc_conformance import BMC_RULES, BmcBench
 from workers.fleet import load_inventory
 from workers.out_of_band import Around, out_of_band_activities, published
 from workers.wiring import Outside, activities_of
@@ -261,6 +262,20 @@ async def test_the_inventory_is_the_node_s_own_and_a_task_nobody_knows_is_gone(f
     fleet.end()
     unknown = await firmware.task("n001", task="/redfish/v1/TaskService/Tasks/none")
     assert unknown.state is TaskState.UNKNOWN
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("rule", BMC_RULES, ids=lambda rule: rule.__name__)
+async def test_the_controllers_of_the_simulated_fleet_conform(fleet, wired, rule):
+    (hands,) = await wired()
+
+    async def acts():
+        return sum(fleet.happened("power_off", "power_on").values())
+
+    async def take_away():
+        fleet.post("/bmc-faults", node="n001", fault="unreachable", times=0)
+
+    await rule(BmcBench(hands.activities._out.bmc, "n001", acts=acts, take_away=take_away))
 
 
 @pytest.mark.timeout(90)
