@@ -2,6 +2,7 @@
 
 import signal
 import time
+import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
 import httpx
@@ -334,3 +335,23 @@ def test_a_wrong_misbehaviour_is_refused_with_a_sentence(sim, body):
     assert answer.status_code == 422
     assert answer.json()["error"]
     assert sim.get("/bmc-faults").json()["set"] == []
+
+
+def test_the_service_keeps_to_the_protocol(sim):
+    """What the protocol's own validator looks at and clients may lean on."""
+    base = f"{sim.bmc_url}/redfish/v1"
+    metadata = sim.http.get(f"{base}/$metadata")
+    assert metadata.headers["Content-Type"].startswith("application/xml")
+    document = ET.fromstring(metadata.text)  # noqa: S314 - our own service wrote it
+    container = document.findall(".//{*}EntityContainer")
+    assert [found.get("Name") for found in container] == ["Service"]
+    listed = {row["url"] for row in sim.http.get(f"{base}/odata").json()["value"]}
+    assert all(sim.redfish(url.removeprefix("/redfish/v1")).status_code == 200 for url in listed)
+    root = sim.http.get(f"{base}/")
+    assert root.headers["Allow"] == "GET, HEAD"
+    assert root.headers["OData-Version"] == "4.0"
+    wrong = sim.http.post(f"{base}/Systems/n001", headers={"X-Auth-Token": "x"})
+    assert (wrong.status_code, wrong.headers["Allow"]) == (405, "GET, HEAD")
+    assert sim.http.get(f"{base}/", headers={"OData-Version": "4.1"}).status_code == 412
+    assert sim.http.get(f"{base}/?$odd=1").status_code == 501
+    assert sim.http.head(f"{base}/").content == b""

@@ -2,14 +2,17 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sickbay.errors import UsageError
+from sickbay.simulator.bmc.certificates import certificates
 from sickbay.simulator.config import FaultPlan, SimulatorConfig
 from sickbay.simulator.draws import Draws
 from sickbay.simulator.install import install_tools
@@ -169,12 +172,44 @@ def test_a_plan_with_no_healthy_node_left_says_so(make):
         ({"faults": {"weights": {"thermal": 0}}}, "faults.weights"),
         ({"faults": {"start_after_h": 5, "until_h": 4}}, "faults.until_h"),
         ({"jobs": {"busy": 2}}, "jobs.busy"),
+        ({"bmc_tls": "yes"}, "bmc_tls"),
+        ({"bmc_user": "a:b"}, "bmc_user"),
+        ({"bmc_user": ""}, "bmc_user"),
+        ({"bmc_port": 70000}, "bmc_port"),
+        ({"bmc_session_s": 0}, "bmc_session_s"),
     ],
 )
 def test_a_wrong_configuration_names_its_key(tmp_path, data, field):
     with pytest.raises(UsageError) as caught:
         SimulatorConfig.from_mapping({"dir": str(tmp_path), **data})
     assert caught.value.field == field
+
+
+def test_without_the_library_for_certificates_the_remedy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    with pytest.raises(UsageError) as caught:
+        certificates(tmp_path)
+    assert caught.value.field == "bmc_tls"
+    assert "sickbay[demo]" in (caught.value.remedy or "")
+    monkeypatch.undo()
+    made = certificates(tmp_path)
+    monkeypatch.setitem(sys.modules, "trustme", None)
+    assert certificates(tmp_path) == made, "what is there needs no library"
+
+
+def test_an_old_state_without_power_or_firmware_is_read(make):
+    sim = make(nodes=1, pools=1)
+    sim.end()
+    new = ("power", "power_until_h", "power_next", "off_since_h", "cold", "last_reset_at")
+    with closing(sqlite3.connect(sim.config.dir / "state.sqlite")) as db, db:
+        data = json.loads(db.execute("SELECT data FROM node").fetchone()[0])
+        old = {key: value for key, value in data.items() if key not in (*new, "firmware", "staged")}
+        old["gpus"] = [{k: v for k, v in g.items() if k != "vbios"} for g in old["gpus"]]
+        db.execute("UPDATE node SET data = ?", (json.dumps(old),))
+        db.execute("DELETE FROM meta WHERE key = 'bmc'")
+    sim.start()
+    assert sim.power_state() == "On"
+    assert sim.diag("1") == (0, {})
 
 
 def test_a_configuration_survives_its_file(tmp_path):

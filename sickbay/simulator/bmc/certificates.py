@@ -1,10 +1,10 @@
 """The certificate of the management controllers, signed by an authority of this fleet alone."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from sickbay.errors import UsageError
+from sickbay.simulator.bmc.private import write_private
 
 CA = "bmc_ca.pem"
 CERTIFICATE = "bmc_certificate.pem"
@@ -47,6 +47,4 @@ def _make(files: Certificates) -> None:
     issued = authority.issue_cert(*NAMES)
     files.ca.write_bytes(authority.cert_pem.bytes())
     files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    handle = os.open(files.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(issued.private_key_pem.bytes())
+    write_private(files.key, issued.private_key_pem.bytes())

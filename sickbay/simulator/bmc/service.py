@@ -24,6 +24,7 @@ from sickbay.simulator.bmc.messages import (
     missing,
     nothing,
 )
+from sickbay.simulator.bmc.odata import METADATA, metadata_document, service_document
 from sickbay.simulator.bmc.paths import Path, Silence, body_of, path_of
 from sickbay.simulator.bmc.sessions import SESSIONS, Sessions
 from sickbay.simulator.bmc.updates import Updates
@@ -36,6 +37,8 @@ from sickbay.simulator.world import NotNow, NotThere
 RESTART_MIN = 1.75
 MOST_EVENTS = 1000
 SERVER_ERROR = 500
+_ANYBODY = frozenset(("GET",))
+_OPENS = frozenset(("POST",))
 
 
 class RedfishService:
@@ -64,12 +67,15 @@ class RedfishService:
 
     def _routes(self) -> list[Path]:
         return [
-            path_of("", {"GET": self._root}, public=frozenset(("GET",))),
+            path_of("", {"GET": self._root}, public=_ANYBODY),
+            path_of("/odata", {"GET": self._odata}, public=_ANYBODY),
+            path_of("/$metadata", {"GET": self._metadata}, public=_ANYBODY),
             path_of("/SessionService", {"GET": self._session_service}),
+            path_of("/SessionService/Sessions/Members", {"POST": self._open}, public=_OPENS),
             path_of(
                 "/SessionService/Sessions",
                 {"GET": self._all_sessions, "POST": self._open},
-                public=frozenset(("POST",)),
+                public=_OPENS,
             ),
             path_of(
                 "/SessionService/Sessions/{id}",
@@ -91,17 +97,23 @@ class RedfishService:
             match = known.pattern.fullmatch(path)
             if match is None:
                 continue
+            allow = ", ".join([*known.methods, *(["HEAD"] if "GET" in known.methods else [])])
             method = "GET" if request.method == "HEAD" else request.method
             handler = known.methods.get(method)
             if handler is None:
-                allow = ", ".join(known.methods)
-                raise Declined(f"{path} knows {allow}.", code="OperationNotAllowed", status=405)
-            if method not in known.public:
-                self._admit(request)
-            named = match.groupdict()
-            if "node" in named:
-                self._reach(named["node"])
-            return await handler(request, named)
+                no = Declined(f"{path} knows {allow}.", code="OperationNotAllowed", status=405)
+                response = no.response()
+            else:
+                _check_form(request)
+                if method not in known.public:
+                    self._admit(request)
+                named = match.groupdict()
+                if "node" in named:
+                    self._reach(named["node"])
+                response = await handler(request, named)
+            response.headers["Allow"] = allow
+            response.headers["Link"] = f"<{METADATA}>; rel=describedby"
+            return response
         self._admit(request)
         raise missing(path)
 
@@ -118,6 +130,12 @@ class RedfishService:
 
     async def _root(self, _: Request, __: dict[str, str]) -> Response:
         return document(resources.root())
+
+    async def _odata(self, _: Request, __: dict[str, str]) -> Response:
+        return document(service_document())
+
+    async def _metadata(self, _: Request, __: dict[str, str]) -> Response:
+        return metadata_document()
 
     async def _session_service(self, _: Request, __: dict[str, str]) -> Response:
         return document(self._sessions.service())
@@ -219,6 +237,15 @@ class RedfishService:
         slow = behaviours.take(node, behaviour=Behaviour.SLOW_BMC)
         behaviours.silence(node, minutes=slow.minutes if slow else RESTART_MIN)
         self._engine.world.log("bmc_restart", node=node)
+
+
+def _check_form(request: Request) -> None:
+    """Refuse what this service does not speak. Raises `Declined`."""
+    if request.headers.get("odata-version", "4.0") != "4.0":
+        raise Declined("OData-Version 4.0 is spoken.", code="PreconditionFailed", status=412)
+    for name in request.query_params:
+        if name.startswith("$") and name != "$expand":
+            raise Declined(f"{name} is not supported.", code="QueryNotSupported", status=501)
 
 
 def _reset_type(body: dict[str, Any]) -> ResetType:

@@ -6,7 +6,6 @@ Sessions live in memory only, as in a real controller: a restart forgets them.
 import base64
 import binascii
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sickbay.simulator.bmc.messages import ROOT, Declined, collection, invalid, link, missing
+from sickbay.simulator.bmc.private import write_private
 
 PASSWORD_FILE = "bmc_password"  # noqa: S105 - the file's name
 SESSIONS = f"{ROOT}/SessionService/Sessions"
@@ -56,7 +56,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._number = 0
         if not self._path.exists():
-            _write_private(self._path, secrets.token_urlsafe(18))
+            write_private(self._path, f"{secrets.token_urlsafe(18)}\n".encode())
 
     def check(self, authorization: str, *, token: str) -> None:
         """Let the request pass. Raises `Declined` (401) when nobody vouches for it."""
@@ -168,9 +168,3 @@ def _basic(authorization: str) -> tuple[str, str]:
     except (binascii.Error, UnicodeDecodeError):
         return "", ""
     return user, password
-
-
-def _write_private(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(f"{text}\n")
