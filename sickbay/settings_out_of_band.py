@@ -18,7 +18,7 @@ from sickbay.domain.radius import Limits, Load
 from sickbay.errors import UsageError
 
 Positive = Annotated[float, Field(gt=0)]
-Most = Annotated[int | None, Field(ge=1)]
+Most = Annotated[int, Field(ge=0)]
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 # What a controller and a machine need, however fast policy time runs (seconds of wall clock).
@@ -83,14 +83,14 @@ class BmcSettings(_Section):
 
 
 class LimitsSettings(_Section):
-    """How many loads run at once in one rack and on one power unit; none is no limit."""
+    """How many loads run at once in one rack and on one power unit; 0 is no limit."""
 
     resets_per_rack: Most = 4
     resets_per_power_unit: Most = 4
     power_cycles_per_rack: Most = 2
     power_cycles_per_power_unit: Most = 2
-    stress_runs_per_rack: Most = None
-    stress_runs_per_power_unit: Most = None
+    stress_runs_per_rack: Most = 0
+    stress_runs_per_power_unit: Most = 0
 
     def limits(self) -> Limits:
         """As the rule wants them."""
@@ -101,7 +101,7 @@ class LimitsSettings(_Section):
                 Load.POWER_CYCLE: getattr(self, f"power_cycles_per_{place}"),
                 Load.STRESS: getattr(self, f"stress_runs_per_{place}"),
             }
-            return {load: most for load, most in named.items() if most is not None}
+            return {load: most for load, most in named.items() if most > 0}
 
         return Limits(per_rack=of("rack"), per_power_unit=of("power_unit"))
 
