@@ -130,6 +130,8 @@ class PowerCycle:
                     return Effect(Outcome.PERMANENT, why)
                 if not on:
                     await _check(may)
+                # Still ours? Else a later attempt has cut and given back the power already.
+                op = await self._advance(op, op.phase)
                 refused = await self._send(op, ask)
                 if refused is not None:
                     return refused

@@ -18,7 +18,7 @@ from sickbay.secret_refs import read_secret
 from sickbay.section import Section
 
 Positive = Annotated[float, Field(gt=0)]
-Most = Annotated[int | None, Field(ge=1)]
+Most = Annotated[int, Field(ge=0)]
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 # What a controller and a machine need, however fast policy time runs (seconds of wall clock).
@@ -42,7 +42,7 @@ class BmcSettings(Section):
     answer_wait_s: Positive = 60.0
     off_s: Positive = 30.0
     back_s: Positive = 900.0
-    flash_quiet_s: Positive = 1800.0
+    flash_quiet_s: Positive = 1200.0
 
     @model_validator(mode="after")
     def _consistent(self) -> "BmcSettings":
@@ -79,14 +79,14 @@ class BmcSettings(Section):
 
 
 class LimitsSettings(Section):
-    """How many loads run at once in one rack and on one power unit; none is no limit."""
+    """How many loads run at once in one rack and on one power unit; 0 is no limit."""
 
     resets_per_rack: Most = 4
     resets_per_power_unit: Most = 4
     power_cycles_per_rack: Most = 2
     power_cycles_per_power_unit: Most = 2
-    stress_runs_per_rack: Most = None
-    stress_runs_per_power_unit: Most = None
+    stress_runs_per_rack: Most = 0
+    stress_runs_per_power_unit: Most = 0
 
     def limits(self) -> Limits:
         """As the rule wants them."""
@@ -97,7 +97,7 @@ class LimitsSettings(Section):
                 Load.POWER_CYCLE: getattr(self, f"power_cycles_per_{place}"),
                 Load.STRESS: getattr(self, f"stress_runs_per_{place}"),
             }
-            return {load: most for load, most in named.items() if most is not None}
+            return {load: most for load, most in named.items() if most > 0}
 
         return Limits(per_rack=of("rack"), per_power_unit=of("power_unit"))
 

@@ -8,7 +8,7 @@ from sickbay.contracts.steps import Effect, Outcome
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.node import Treatment
 from sickbay.domain.power import PowerState, Pulse
-from sickbay.errors import BmcUnreachable
+from sickbay.errors import BmcUnknownSystem, BmcUnreachable
 from sickbay.testing.fleet import MemoryFleet
 
 TASK = "/redfish/v1/TaskService/Tasks/1"
@@ -57,6 +57,8 @@ class MemoryBmc:
         self._fleet.log.add("bmc.switch", node=node, detail=detail, changes=True)
         if node in self.away:
             return Effect(Outcome.TRANSIENT, f"the controller of {node} cannot be reached")
+        if node not in self._fleet.nodes:
+            return Effect(Outcome.PERMANENT, f"no controller knows {node}")
         scripted: Effect | None = self._fleet.log.scripted("bmc.switch", node=node)
         effect = scripted or Effect(Outcome.SUCCEEDED, detail)
         if effect.outcome not in NO_EFFECT and on is (node in self._off):
@@ -117,3 +119,5 @@ class MemoryBmc:
         self._fleet.log.add(f"bmc.{verb}", node=node)
         if node in self.away:
             raise BmcUnreachable(f"the controller of {node} cannot be reached", sent=False)
+        if node not in self._fleet.nodes:
+            raise BmcUnknownSystem(f"no controller knows {node}")

@@ -1,5 +1,6 @@
 """Power cycle and reflash: one effective act, whatever is lost or killed, on nothing that works."""
 
+import asyncio
 import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +32,7 @@ from sickbay.domain.firmware import FirmwareImage, FirmwareTarget, RolloutKey, R
 from sickbay.domain.node import Severity, Treatment
 from sickbay.domain.power import Pulse
 from sickbay.domain.radius import Lease, Limits, Load
-from sickbay.errors import BmcUnreachable
+from sickbay.errors import BmcUnreachable, Superseded
 from sickbay.readers.redfish_task import flash_task
 from sickbay.store.engine import open_store
 from sickbay.store.out_of_band import StoreLeases, StoreOperations, StoreRollouts
@@ -196,6 +197,31 @@ async def test_c51_an_answer_that_was_lost_is_read_back_not_repeated(bench):
     assert (await bench.act()).ok
     assert bench.bmc.switched == [("n001", False), ("n001", True)]
     assert bench.fleet.log.count("bmc.switch") == 2
+
+
+async def test_c51_an_attempt_that_was_given_up_and_runs_beside_its_retry_cuts_nothing_again(bench):
+    """Its request hangs; the retry cuts and gives back the power; then the request is answered."""
+    bench.drain("n001")
+    request, switch, answered = bench.request(), bench.bmc.switch, asyncio.Event()
+
+    async def never(node):
+        return None
+
+    async def hangs(node, *, on):
+        await answered.wait()
+        return Effect(Outcome.AMBIGUOUS, "no answer")
+
+    bench.bmc.last_reset, bench.bmc.switch = never, hangs
+    stale = asyncio.create_task(bench.act(request))
+    while (await bench.ledger.operations.lookup(request.step.operation_id)) is None:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    bench.bmc.switch = switch
+    assert (await bench.act(request)).ok
+    answered.set()
+    with pytest.raises(Superseded):
+        await stale
+    assert bench.bmc.switched == [("n001", False), ("n001", True)]
 
 
 async def test_c51_a_refused_power_off_is_a_failed_step_and_a_refused_power_on_says_it_is_off(

@@ -28,7 +28,10 @@ from sickbay.simulator.config import JobLoad, SimulatorConfig
 from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from sickbay.testing import MemorySafety
+from sickbay.testing.bmc_conformance import BMC_RULES, BmcBench
+from workers.fleet import load_inventory
 from workers.out_of_band import Around, out_of_band_activities, published
+from workers.wiring import Outside, activities_of
 
 GPU4 = "HGX_FW_GPU_SXM_4"
 SCALE = 1200.0
@@ -126,9 +129,6 @@ async def wired(fleet, tmp_path):
     client = httpx.AsyncClient(timeout=5.0)
 
     async def build(*, told=None, **bmc):
-        from workers.fleet import load_inventory
-        from workers.wiring import Outside
-
         where = {"base_url": fleet.base, "directory": fleet.config.dir, "http": client}
         nodes = await load_inventory(Outside(**where, told=fleet.told), records)
         settings = load_settings(
@@ -265,6 +265,20 @@ async def test_the_inventory_is_the_node_s_own_and_a_task_nobody_knows_is_gone(f
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.parametrize("rule", BMC_RULES, ids=lambda rule: rule.__name__)
+async def test_the_controllers_of_the_simulated_fleet_conform(fleet, wired, rule):
+    (hands,) = await wired()
+
+    async def acts():
+        return sum(fleet.happened("power_off", "power_on").values())
+
+    async def take_away():
+        fleet.post("/bmc-faults", node="n001", fault="unreachable", times=0)
+
+    await rule(BmcBench(hands.activities._out.bmc, "n001", acts=acts, take_away=take_away))
+
+
+@pytest.mark.timeout(90)
 async def test_a_session_that_ran_out_is_opened_again(wired):
     (hands,) = await wired()
     power = hands.activities._out.bmc
@@ -277,6 +291,9 @@ async def test_a_session_that_ran_out_is_opened_again(wired):
 @pytest.mark.timeout(90)
 async def test_without_controllers_there_are_no_such_activities(wired):
     assert await wired(told={}) == []
+    (hands,) = await wired()
+    definitions = [m.__temporal_activity_definition for m in activities_of(hands.activities)]
+    assert {d.name for d in definitions} == {"power_cycle", "reflash"}
 
 
 @pytest.mark.timeout(90)

@@ -41,7 +41,7 @@ WRONG = [
         "firmware.images.0",
         "digest cannot be checked",
     ),
-    ("[limits]\npower_cycles_per_rack = 0\n", "limits.power_cycles_per_rack", "greater than"),
+    ("[limits]\npower_cycles_per_rack = -1\n", "limits.power_cycles_per_rack", "greater than"),
 ]
 
 
@@ -98,8 +98,9 @@ def test_durations_follow_the_time_scale_down_to_what_a_machine_needs(tmp_path):
     assert (fast.off_s, fast.back_s) == (0.06, 20.0)
 
 
-def test_a_limit_that_is_taken_away_is_none(tmp_path):
-    text = "[limits]\nresets_per_rack = 1\n"
+def test_a_limit_of_zero_is_no_limit(tmp_path):
+    text = "[limits]\nresets_per_rack = 1\nresets_per_power_unit = 0\n"
     limits = load(tmp_path, text, SICKBAY_LIMITS__POWER_CYCLES_PER_RACK="7").limits.limits()
     assert (limits.per_rack[Load.RESET], limits.per_rack[Load.POWER_CYCLE]) == (1, 7)
     assert Load.STRESS not in limits.per_rack
+    assert Load.RESET not in limits.per_power_unit
