@@ -18,7 +18,7 @@ from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
-from workers.process import GRACE, arguments, run, sandbox, utc_now
+from workers.process import GRACE, arguments, patient, run, sandbox, utc_now
 from workers.stuck import watch
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -50,7 +50,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             graceful_shutdown_timeout=GRACE,
             workflow_runner=sandbox(),
         )
-        async with worker:
+        async with patient(worker):
             await _start_scoring(client, settings, sorted({n.pool for n in nodes}))
             log.info("control worker serves %d nodes", len(nodes))
             pager = LocalPager(records, clock=utc_now)

@@ -52,7 +52,7 @@ from sickbay.testing import (
     some_nodes,
 )
 from tests.conftest import DYNAMIC_CONFIG
-from workers.process import sandbox
+from workers.process import patient, sandbox
 from workers.wiring import activities_of
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -127,12 +127,14 @@ class Loop:
             RecordActivities(self.records, clock=utc_now),
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
         ]
-        return Worker(
-            self.client,
-            task_queue=names.CONTROL_QUEUE,
-            workflows=[NodeRepair, PoolBudget],
-            activities=[method for owner in owners for method in activities_of(owner)],
-            workflow_runner=sandbox(),
+        return patient(
+            Worker(
+                self.client,
+                task_queue=names.CONTROL_QUEUE,
+                workflows=[NodeRepair, PoolBudget],
+                activities=[method for owner in owners for method in activities_of(owner)],
+                workflow_runner=sandbox(),
+            )
         )
 
     def node_worker(self, node: str) -> Worker:
