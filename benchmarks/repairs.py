@@ -46,7 +46,7 @@ from sickbay.testing import (
     MemoryTickets,
     some_nodes,
 )
-from workers.process import sandbox
+from workers.process import patient, sandbox
 from workers.wiring import activities_of
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -176,12 +176,14 @@ def control_worker(client, fleet, records, safety, scheduler, permits) -> Worker
         RecordActivities(records, clock=now),
         DrainActivities(scheduler, safety=safety, clock=now),
     ]
-    return Worker(
-        client,
-        task_queue=names.CONTROL_QUEUE,
-        workflows=[NodeRepair, PoolBudget],
-        activities=[m for owner in owners for m in activities_of(owner)],
-        workflow_runner=sandbox(),
+    return patient(
+        Worker(
+            client,
+            task_queue=names.CONTROL_QUEUE,
+            workflows=[NodeRepair, PoolBudget],
+            activities=[m for owner in owners for m in activities_of(owner)],
+            workflow_runner=sandbox(),
+        )
     )
 
 

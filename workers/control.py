@@ -19,7 +19,7 @@ from sickbay.store.engine import open_store
 from sickbay.store.records import StoreRecords
 from workers import wiring
 from workers.fleet import load_inventory
-from workers.process import GRACE, arguments, run, sandbox, utc_now
+from workers.process import GRACE, arguments, patient, run, sandbox, utc_now
 from workers.stuck import watch
 from workers.sweep import sweep_neighbours
 from workflows.fleet_sweep import FleetSweep
@@ -55,7 +55,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             workflow_runner=sandbox(),
             interceptors=[wiring.disk_full_pages(records)],
         )
-        async with worker:
+        async with patient(worker):
             # Before scoring: a lost repair goes on under its hold before a finding starts another.
             await _start_sweep(client, settings)
             pools = sorted({n.pool for n in nodes})

@@ -53,7 +53,7 @@ from sickbay.testing import (
     some_nodes,
 )
 from tests.conftest import DYNAMIC_CONFIG
-from workers.process import sandbox
+from workers.process import patient, sandbox
 from workers.wiring import activities_of
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -137,13 +137,15 @@ class Loop:
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
             self.neighbours,
         ]
-        return Worker(
-            self.client,
-            task_queue=names.CONTROL_QUEUE,
-            workflows=[NodeRepair, PoolBudget],
-            activities=[method for owner in owners for method in activities_of(owner)],
-            workflow_runner=sandbox(),
-            interceptors=self.interceptors,
+        return patient(
+            Worker(
+                self.client,
+                task_queue=names.CONTROL_QUEUE,
+                workflows=[NodeRepair, PoolBudget],
+                activities=[method for owner in owners for method in activities_of(owner)],
+                workflow_runner=sandbox(),
+                interceptors=self.interceptors,
+            )
         )
 
     def node_worker(self, node: str) -> Worker:
