@@ -28,19 +28,7 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         return
     part = next((p for p in known.node.parts if p.uuid == adopted.part), None)
     slot = part.slot if part else None
-    source = "telemetry" if adopted.reason.startswith(SCORED) else "person"
-    fault = Fault(
-        id=f"adopted/{adopted.repair_id}/{workflow.info().first_execution_run_id}",
-        node=known.node.id,
-        observed_at=workflow.now(),
-        reason=adopted.reason,
-        severity=adopted.severity,
-        category=adopted.category,
-        source=source,
-        hard=False,
-        slot=slot,
-        detail="the hold stood and its repair was lost",
-    )
+    fault = _fault(c, adopted, slot=slot)
     progress = Progress(
         stage=adopted.start_at,
         severity=adopted.severity,
@@ -48,7 +36,7 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         slot=slot,
         categories=(adopted.category,) if adopted.category else (),
         attempts=known.attempts,
-        evidence=(source,),
+        evidence=(fault.source,),
     )
     c.set(
         node=known.node,
@@ -69,6 +57,22 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         **local("adopt_permit"),
     )
     await c.record()
+
+
+def _fault(c: RepairContext, adopted: AdoptedHold, *, slot: str | None) -> Fault:
+    """The finding the hold stands for; of its evidence only the kind is remembered."""
+    return Fault(
+        id=f"adopted/{adopted.repair_id}/{workflow.info().first_execution_run_id}",
+        node=c.inp.node,
+        observed_at=workflow.now(),
+        reason=adopted.reason,
+        severity=adopted.severity,
+        category=adopted.category,
+        source="telemetry" if adopted.reason.startswith(SCORED) else "person",
+        hard=False,
+        slot=slot,
+        detail="the hold stood and its repair was lost",
+    )
 
 
 def _ask(c: RepairContext) -> PermitAsk:
