@@ -46,6 +46,7 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         faults=(*c.state.faults, fault),
         started_at=adopted.started_at or c.state.started_at,
         ordinal=adopted.ordinal,
+        tickets=adopted.tickets,
         permit=True,
         gate_closed=True,
         run=workflow.info().first_execution_run_id.replace("-", "")[:8],
