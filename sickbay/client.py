@@ -22,6 +22,7 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -140,7 +141,11 @@ class TemporalRepairs:
         )
 
     async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
-        """Let a repair go on under a standing hold; False when one of this node runs already."""
+        """Let a repair go on under a standing hold; False when one of this node runs already.
+
+        Raises:
+            Unreachable: Temporal does not answer.
+        """
         try:
             await self._client.start_workflow(
                 names.REPAIR_WORKFLOW,
@@ -151,6 +156,8 @@ class TemporalRepairs:
             )
         except WorkflowAlreadyStartedError:
             return False
+        except RPCError as error:
+            raise _silent("Temporal") from error
         return True
 
     async def last_run(self, node: str) -> Run:
@@ -168,6 +175,9 @@ class TemporalRepairs:
         except RPCError as error:
             gone = error.status is RPCStatusCode.NOT_FOUND
             return Run(RunStatus.NONE if gone else RunStatus.UNKNOWN)
+        except (WorkflowFailureError, ValueError, TypeError, RuntimeError):
+            # An answer that cannot be read, e.g. written with a key this process lacks.
+            return Run(RunStatus.UNKNOWN)
         return Run(RunStatus.ENDED, repair_id=view.repair_id, ending=view.ending)
 
     async def send(self, node: str, update: str, message: Any) -> RepairView:
