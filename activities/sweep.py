@@ -57,6 +57,7 @@ class SweepActivities:
         async with _beating():
             rows = await self._recovery.mend(await self._recovery.look())
             for row in rows:
+                activity.logger.warning("%s: %s; %s", row.remedy.node, row.remedy.why, row.done)
                 await self._page(row)
         return len(rows)
 

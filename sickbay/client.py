@@ -17,6 +17,7 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -96,7 +97,11 @@ class TemporalRepairs:
         )
 
     async def adopt(self, node: str, *, pool: str, hold: AdoptedHold) -> bool:
-        """Let a repair go on under a standing hold; False when one of this node runs already."""
+        """Let a repair go on under a standing hold; False when one of this node runs already.
+
+        Raises:
+            Unreachable: Temporal does not answer.
+        """
         try:
             await self._client.start_workflow(
                 names.REPAIR_WORKFLOW,
@@ -107,6 +112,8 @@ class TemporalRepairs:
             )
         except WorkflowAlreadyStartedError:
             return False
+        except RPCError as error:
+            raise _silent("Temporal") from error
         return True
 
     async def last_run(self, node: str) -> Run:
@@ -124,6 +131,9 @@ class TemporalRepairs:
         except RPCError as error:
             gone = error.status is RPCStatusCode.NOT_FOUND
             return Run(RunStatus.NONE if gone else RunStatus.UNKNOWN)
+        except (WorkflowFailureError, ValueError, TypeError, RuntimeError):
+            # An answer that cannot be read, e.g. written with a key this process lacks.
+            return Run(RunStatus.UNKNOWN)
         return Run(RunStatus.ENDED, repair_id=view.repair_id, ending=view.ending)
 
     async def send(self, node: str, order: str, message: Any) -> RepairView:

@@ -52,6 +52,9 @@ class RecoveryRecords(Protocol):
     async def holds(self, node: str) -> tuple[Hold, ...]:
         """The holds that stand on a node."""
 
+    async def open_tickets_of(self, repair_id: str) -> tuple[str, ...]:
+        """Ids of the local tickets of a repair that are still open."""
+
     async def open_repairs(self, node: str | None = None) -> tuple[RepairRecord, ...]:
         """Repairs that have not ended on record, of one node or of the fleet."""
 
@@ -297,8 +300,11 @@ class Recovery:
         stage = start_at or Stage.DIAGNOSE
         repair_id = hold.repair_id or hold.id
         found = await self._records.repair_on_record(repair_id)
+        tickets = await self._records.open_tickets_of(repair_id)
         if found is None:
-            return AdoptedHold(repair_id, hold.reason, hold.placed_at, start_at=stage)
+            return AdoptedHold(
+                repair_id, hold.reason, hold.placed_at, start_at=stage, tickets=tickets
+            )
         row, ordinal = found
         return AdoptedHold(
             repair_id,
@@ -310,6 +316,7 @@ class Recovery:
             part=row.part,
             started_at=row.started_at,
             ordinal=ordinal,
+            tickets=tickets,
         )
 
 

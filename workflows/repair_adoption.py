@@ -46,6 +46,7 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         faults=(*c.state.faults, fault),
         started_at=adopted.started_at or c.state.started_at,
         ordinal=adopted.ordinal,
+        tickets=adopted.tickets,
         permit=True,
         gate_closed=True,
         run=workflow.info().first_execution_run_id.replace("-", "")[:8],
@@ -60,7 +61,7 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
 
 
 def _fault(c: RepairContext, adopted: AdoptedHold, *, slot: str | None) -> Fault:
-    """The finding the repair goes on with: what its hold says."""
+    """The finding the hold stands for; of its evidence only the kind is remembered."""
     return Fault(
         id=f"adopted/{adopted.repair_id}/{workflow.info().first_execution_run_id}",
         node=c.inp.node,

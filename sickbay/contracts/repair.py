@@ -221,7 +221,8 @@ class RepairState:
 class AdoptedHold:
     """A standing hold of ours whose repair was lost: the new run goes on under the same hold.
 
-    `ordinal` is the last step on record, `part` the key its attempts are counted under.
+    `ordinal` is the last step on record, `part` the key its attempts are counted under, `tickets`
+    those it opened and that are still open: they close when the node is proven.
     """
 
     repair_id: str
@@ -233,6 +234,7 @@ class AdoptedHold:
     part: str = ""
     started_at: datetime | None = None
     ordinal: int = 0
+    tickets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

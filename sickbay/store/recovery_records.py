@@ -33,6 +33,13 @@ class RecoveryRecords(StoreSide):
             rows = await db.execute(query.order_by(t.repairs.c.started_at, t.repairs.c.repair_id))
             return tuple(_record_of(row) for row in rows.mappings().all())
 
+    async def open_tickets_of(self, repair_id: str) -> tuple[str, ...]:
+        """Ids of the local tickets of a repair that are still open."""
+        still = and_(t.tickets.c.repair_id == repair_id, t.tickets.c.closed_at.is_(None))
+        async with self.store.read() as db:
+            found = await db.execute(select(t.tickets.c.id).where(still).order_by(t.tickets.c.id))
+            return tuple(str(number) for number in found.scalars())
+
     async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
         """Record that how a repair ended is not known; one that ended on record stays so."""
         running = and_(t.repairs.c.repair_id == repair_id, t.repairs.c.ending.is_(None))

@@ -128,6 +128,11 @@ class MemoryRecords:
         rows = self.repairs.values()
         return tuple(r for r in rows if r.ending is None and node in {None, r.node})
 
+    async def open_tickets_of(self, repair_id: str) -> tuple[str, ...]:
+        """Ids of the tickets of a repair that are still open."""
+        known = self.tickets.items()
+        return tuple(i for i, (d, _, is_open) in known if d.repair_id == repair_id and is_open)
+
     async def lose_repair(self, repair_id: str, *, at: datetime) -> None:
         """Record that how a repair ended is not known."""
         row = self.repairs[repair_id]

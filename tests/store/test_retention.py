@@ -140,6 +140,14 @@ async def test_what_is_known_of_a_lost_repair_is_read_back_whole(records):
     assert await records.repair_on_record("nobody") is None
 
 
+async def test_the_open_tickets_of_a_lost_repair_are_known(records):
+    first = await records.save_ticket(ticket(), at=T0)
+    second = await records.save_ticket(ticket("n1/gpu1/memory"), at=T0)
+    await records.ticket_line(second, text="done", at=at(1), close=True)
+    assert await records.open_tickets_of("r1") == (first,)
+    assert await records.open_tickets_of("r2") == ()
+
+
 async def test_a_lost_repair_ends_on_record_once_and_another_ending_stays(records):
     await records.save_repair(repair("r1", "n1"))
     await records.save_repair(repair("r2", "n1", ending="returned", ended_at=at(3)))

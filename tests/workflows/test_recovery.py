@@ -178,6 +178,24 @@ async def test_a_store_older_than_a_proven_return_closes_nothing_again(start):
         assert (await loop.repairs.status("n001")).repair_id == repair_id
 
 
+async def test_the_ticket_of_a_lost_repair_closes_when_its_node_is_proven(start):
+    async with start() as loop:
+        await loop.broken("n001", Treatment.SWAP, treatment=Treatment.SWAP)
+        await loop.until_stage("swap", waits="ticket")
+
+        async def open_tickets_of(repair_id):
+            mine = [t for t in loop.tickets.all.values() if t.draft.repair_id == repair_id]
+            return tuple(t.id for t in mine if t.is_open)
+
+        loop.records.open_tickets_of = open_tickets_of
+        await lose(loop)
+        loop.fleet.mend("n001")
+        await rebuilt(loop)
+        assert (await loop.ended()).ending == "returned"
+        assert [t.is_open for t in loop.tickets.all.values()] == [False]
+        assert loop.fleet.done() == []
+
+
 async def test_a_repair_lost_while_it_waited_for_its_permit_asks_again(start):
     async with start() as loop:
         await loop.freeze()
