@@ -180,11 +180,18 @@ def test_an_api_key_never_travels_in_the_clear_but_on_loopback(tmp_path):
             {"address": address, "api_key_env": "K", "tls": {"enabled": False}}
         )
 
-    with pytest.raises(UsageError, match="unencrypted"):
-        access_of(temporal("t.example.net:7233"), environ={"K": KEY})
-    loopback = access_of(temporal("127.0.0.1:7233"), environ={"K": KEY})
-    assert loopback.tls is None
-    assert loopback.api_key == KEY
+    for address in (
+        "t.example.net:7233",
+        "localhost.example.net:1",
+        "127.example.net:1",
+        "10.0.0.1:1",
+    ):
+        with pytest.raises(UsageError, match="unencrypted"):
+            access_of(temporal(address), environ={"K": KEY})
+    for address in ("127.0.0.1:7233", "localhost:7233", "[::1]:7233"):
+        loopback = access_of(temporal(address), environ={"K": KEY})
+        assert loopback.tls is None
+        assert loopback.api_key == KEY
 
 
 def test_an_api_key_switches_tls_on():
@@ -284,3 +291,18 @@ async def test_a_server_that_accepts_and_says_nothing_is_not_waited_for_long(tmp
             settings_of(tmp_path, f'[temporal]\naddress = "127.0.0.1:{port}"\n{tls}')
         )
     assert "does not answer" in error.message
+
+
+async def test_up_follows_temporals_own_variables_and_says_so(
+    temporal_local, tmp_path, monkeypatch, capsys
+):
+    from sickbay.cli.installation import Installation
+
+    target = temporal_local.client.service_client.config.target_host
+    monkeypatch.setenv("TEMPORAL_ADDRESS", target)
+    installation = Installation(settings_of(tmp_path, ""))
+    resolved = await installation._start_temporal()
+    assert resolved.temporal.address == target
+    assert resolved.temporal.namespace == "default"
+    assert installation.processes.children == []
+    assert target in capsys.readouterr().out.replace("\n", "")

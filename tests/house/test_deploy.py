@@ -52,7 +52,8 @@ def assert_runs(argv: list[str]) -> None:
         function = {name: f for name, f, _ in COMMANDS}[argv[1]]
         shown = subprocess.run(
             [sys.executable, "-P", "-m", "sickbay.cli.main", argv[1], "--help"],
-            capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "COLUMNS": "200"},
+            capture_output=True, text=True, timeout=60, check=True,
+            env={**os.environ, "COLUMNS": "200"},
         ).stdout  # fmt: skip
         assert function
     else:
