@@ -4,6 +4,7 @@ Each field is decided on its own. A profile's file is read only when a profile o
 so that a developer's own default profile never sends a fleet to another cluster.
 """
 
+import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from sickbay.errors import UsageError
 from sickbay.secret_refs import process_environment, read_bytes, read_secret, remember
 
 DEFAULT_NAMESPACE = "default"
-LOOPBACK = ("127.", "localhost", "[::1]")
 PROFILE_VARIABLES = ("TEMPORAL_PROFILE", "TEMPORAL_CONFIG_FILE")
 
 
@@ -55,7 +55,7 @@ def access_of(
     if key is None and profile.api_key:
         key = remember(profile.api_key)
     tls, because = _tls(temporal.tls, profile=profile, key=key)
-    if key is not None and tls is None and not address.startswith(LOOPBACK):
+    if key is not None and tls is None and not _is_loopback(address):
         raise UsageError(
             f"the API key would travel to {address} unencrypted",
             field="temporal.tls.enabled",
@@ -154,6 +154,16 @@ def _check_certificates(own: TlsSettings) -> None:
                 field="temporal.tls.key_file",
                 remedy="name the PEM file of the certificate and the key it was made with",
             ) from error
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_address(address: str) -> None:

@@ -22,6 +22,8 @@ from sickbay.settings import Settings
 log = logging.getLogger(__name__)
 
 RETRY_EVERY_S = 1.0
+# A server that accepts and then says nothing would be waited for without an end.
+ATTEMPT_TIMEOUT_S = 10.0
 SAY_EVERY_S = 10.0
 SAY_AFTER_S = 2.0
 
@@ -64,8 +66,9 @@ async def _dial(access: Access, *, converter: DataConverter, wait_s: float | Non
     said = began - SAY_EVERY_S + SAY_AFTER_S
     while True:
         try:
-            return await _attempt(access, converter=converter)
-        except (RuntimeError, RPCError) as error:
+            attempt = _attempt(access, converter=converter)
+            return await asyncio.wait_for(attempt, timeout=ATTEMPT_TIMEOUT_S)
+        except (RuntimeError, RPCError, TimeoutError) as error:
             cause = await _cause(error, access=access)
             now = time.monotonic()
             if wait_s is not None and (cause.lasting or now - began >= wait_s):

@@ -99,18 +99,24 @@ def _tls_error(error: ssl.SSLError, *, access: Access) -> Cause:
             " TEMPORAL_* variables",
             lasting=True,
         )
-    return _no_greeting(access, why=reason.replace("_", " ").lower())
+    return _no_greeting(access, reason=reason)
 
 
-def _no_greeting(access: Access, *, why: str = "it closed the connection") -> Cause:
+def _no_greeting(access: Access, *, reason: str = "") -> Cause:
     """A server that wants a client certificate says so only after the handshake, if at all."""
     shown = access.tls is not None and access.tls.client_cert is not None
-    what = "refuses our client certificate" if shown else "wants a client certificate"
+    said = "ALERT" in reason
+    if said:
+        what = "refuses our client certificate" if shown else "wants a client certificate"
+        text = f"{what} ({reason.replace('_', ' ').lower()})"
+    else:
+        what = "refuse our client certificate" if shown else "want a client certificate"
+        text = f"closes the connection after the TLS handshake: it may {what}"
     return Cause(
-        f"{what} ({why})",
+        text,
         field="temporal.tls.cert_file",
         remedy="set temporal.tls.cert_file and key_file to a certificate its authority signed",
-        lasting=True,
+        lasting=said,
     )
 
 
@@ -132,17 +138,22 @@ async def _in_the_clear(host: str, *, port: int) -> Cause:
 
 
 async def _shakes_hands(host: str, *, port: int) -> bool:
-    """Whether a TLS handshake gets anywhere; no secret is sent, so trust does not matter."""
+    """Whether the other side speaks TLS; nothing is sent over it, so trust does not matter."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        await _greet(host, port=port, context=context, name=host)
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(host, port, ssl=context, server_hostname=host),
+            timeout=TIMEOUT_S,
+        )
     except ssl.SSLError as error:
-        return error.reason not in NO_TLS
-    except OSError:
+        # Only an alert is TLS; a connection that just ends is any server that is starting.
+        return "ALERT" in (error.reason or "")
+    except (OSError, TimeoutError):
         return False
+    writer.transport.abort()
     return True
 
 

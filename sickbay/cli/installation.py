@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from sickbay.access import DEFAULT_NAMESPACE, access_of
+from sickbay.cli.output import console
 from sickbay.cli.processes import (
     LOOPBACK,
     Processes,
@@ -74,6 +75,11 @@ class Installation:
         temporal = settings.temporal
         access = access_of(temporal)
         if access is not None:
+            if not temporal.address:
+                console.print(
+                    f"Temporal at {access.address}, by TEMPORAL_* variables or a profile"
+                    " (temporal.environment = false leaves them out)"
+                )
             await open_client(settings, wait_s=READY_TIMEOUT_S)
             found = {"address": access.address, "namespace": access.namespace}
             return settings.model_copy(update={"temporal": temporal.model_copy(update=found)})

@@ -46,11 +46,11 @@ def report_error(error: SickbayError, *, as_json: bool) -> int:
     if as_json:
         body = {
             "code": error.code,
-            "message": error.message,
+            "message": scrub(error.message),
             "field": error.field,
             "remedy": error.remedy,
         }
-        sys.stdout.write(scrub(json.dumps({"error": body})) + "\n")
+        sys.stdout.write(json.dumps({"error": body}) + "\n")
     else:
         remedy = f" ({error.remedy})" if error.remedy else ""
         _errors.print(scrub(f"error: {error.message}{remedy}"), markup=False, highlight=False)

@@ -68,11 +68,13 @@ async def test_a_client_certificate_that_is_missing_or_of_another_authority_is_n
     front, tmp_path
 ):
     error = await fails(settings_of(tmp_path, cluster(front, front.trust())))
-    assert "wants a client certificate" in error.message
+    assert "want" in error.message
+    assert "a client certificate" in error.message
     assert error.field == "temporal.tls.cert_file"
     stranger = front.papers("stranger", authority=trustme.CA())
     error = await fails(settings_of(tmp_path, cluster(front, front.trust() + stranger)))
-    assert "refuses our client certificate" in error.message
+    assert "refuse" in error.message
+    assert "our client certificate" in error.message
 
 
 async def test_a_missing_and_a_wrong_api_key_are_named_and_never_shown(front, tmp_path):
@@ -109,11 +111,11 @@ async def test_nobody_there_an_unknown_name_and_an_unknown_namespace(temporal_lo
     assert "no namespace 'nowhere'" in error.message
 
 
-async def test_a_worker_refused_by_its_certificate_keeps_trying_and_is_let_in_later(
-    front, tmp_path
-):
-    tls = front.trust() + front.papers("worker", authority=trustme.CA())
-    settings = settings_of(tmp_path, cluster(front, tls))
+async def test_a_refused_worker_keeps_trying_says_why_and_is_let_in_later(front, tmp_path):
+    (tmp_path / "api-key").write_text("the-key-of-tomorrow")
+    front.api_key = "the-key-of-yesterday"
+    more = f'api_key_file = "{tmp_path}/api-key"'
+    settings = settings_of(tmp_path, cluster(front, front.trust() + front.papers(), more))
     save_resolved(settings, tmp_path / "run.json")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "workers.control", "--config", str(tmp_path / "run.json"),
@@ -123,12 +125,17 @@ async def test_a_worker_refused_by_its_certificate_keeps_trying_and_is_let_in_la
         said = b""
         while b"trying on" not in said:
             said += await asyncio.wait_for(process.stdout.readline(), timeout=40)
-        assert b"refuses our client certificate" in said
-        assert b"cert_file" in said
+        assert b"refuses the API key" in said
+        assert b"api_key_file" in said
         assert process.returncode is None, "it gave up"
+        front.api_key = "the-key-of-tomorrow"
+        rest, _ = await asyncio.wait_for(process.communicate(), timeout=40)
+        # Without a fleet it has nothing to serve; but it came past Temporal.
+        assert b"no scheduler is configured" in rest
     finally:
-        process.kill()
-        await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 PAIR = '[temporal]\naddress = "t.example.net:7233"\n[temporal.tls]\n'
@@ -173,11 +180,18 @@ def test_an_api_key_never_travels_in_the_clear_but_on_loopback(tmp_path):
             {"address": address, "api_key_env": "K", "tls": {"enabled": False}}
         )
 
-    with pytest.raises(UsageError, match="unencrypted"):
-        access_of(temporal("t.example.net:7233"), environ={"K": KEY})
-    loopback = access_of(temporal("127.0.0.1:7233"), environ={"K": KEY})
-    assert loopback.tls is None
-    assert loopback.api_key == KEY
+    for address in (
+        "t.example.net:7233",
+        "localhost.example.net:1",
+        "127.example.net:1",
+        "10.0.0.1:1",
+    ):
+        with pytest.raises(UsageError, match="unencrypted"):
+            access_of(temporal(address), environ={"K": KEY})
+    for address in ("127.0.0.1:7233", "localhost:7233", "[::1]:7233"):
+        loopback = access_of(temporal(address), environ={"K": KEY})
+        assert loopback.tls is None
+        assert loopback.api_key == KEY
 
 
 def test_an_api_key_switches_tls_on():
@@ -249,3 +263,46 @@ def test_an_access_never_shows_its_secrets():
     secret = base64.b64encode(KEY.encode()).decode()
     temporal = TemporalSettings(address="t:1", api_key_env="K")
     assert secret not in repr(access_of(temporal, environ={"K": secret}))
+
+
+async def test_a_server_that_only_closes_connections_is_not_taken_for_a_tls_server(tmp_path):
+    async def close(reader, writer):
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        text = f'[temporal]\naddress = "127.0.0.1:{port}"\n'
+        error = await fails(settings_of(tmp_path, text))
+    assert "TLS" not in error.message
+    assert "does not answer" in error.message
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_not_waited_for_long(tmp_path):
+    async def wait(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(wait, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        tls = "[temporal.tls]\nenabled = true\n"
+        error = await fails(
+            settings_of(tmp_path, f'[temporal]\naddress = "127.0.0.1:{port}"\n{tls}')
+        )
+    assert "does not answer" in error.message
+
+
+async def test_up_follows_temporals_own_variables_and_says_so(
+    temporal_local, tmp_path, monkeypatch, capsys
+):
+    from sickbay.cli.installation import Installation
+
+    target = temporal_local.client.service_client.config.target_host
+    monkeypatch.setenv("TEMPORAL_ADDRESS", target)
+    installation = Installation(settings_of(tmp_path, ""))
+    resolved = await installation._start_temporal()
+    assert resolved.temporal.address == target
+    assert resolved.temporal.namespace == "default"
+    assert installation.processes.children == []
+    assert target in capsys.readouterr().out.replace("\n", "")

@@ -29,16 +29,16 @@ def test_every_import_contract_holds():
 def test_no_room_stands_outside_the_layers():
     layers = next(c["layers"] for c in contracts() if c["type"] == "layers")
     placed = {name.strip() for layer in layers for name in layer.split("|")}
-    # Importable from everywhere: the error tree, the settings, and running a tool.
+    # Importable from everywhere: the error tree, the settings, secrets, running a tool.
     free = {
         "sickbay.errors",
         "sickbay.settings",
-        "sickbay.section",
-        "sickbay.cluster_settings",
         "sickbay.out_of_band_settings",
         "sickbay.policy_settings",
-        "sickbay.secret_refs",
         "sickbay.rules",
+        "sickbay.section",
+        "sickbay.cluster_settings",
+        "sickbay.secret_refs",
         "sickbay.tool_process",
         "sickbay.testing",
     }

@@ -8,20 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("sickbay", "workflows", "activities", "workers")
 EVERYWHERE = (*PRODUCT, "tests", "docs", "benchmarks", "scripts", ".ci", "docker", "deploy")
-TEXTS = {
-    ".py",
-    ".md",
-    ".toml",
-    ".sh",
-    ".mako",
-    ".json",
-    ".jsonl",
-    ".txt",
-    ".yaml",
-    ".service",
-    ".node",
-    "",
-}
+TEXTS = {".py", ".md", ".toml", ".sh", ".mako", ".json", ".jsonl", ".txt", ".yaml", ".service"}
+TEXTS |= {".node", ""}
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|NotImplemented" r"Error)\b")
