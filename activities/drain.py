@@ -5,9 +5,9 @@ import asyncio
 from temporalio import activity
 
 from activities.clock import Clock
+from activities.drained import drained_and_not_lent
 from activities.effects import retry_transient, withheld_by
 from sickbay.contracts.steps import Action, DrainRequest, DrainResult, DrainState, StepRequest
-from sickbay.domain.gate import is_borrow
 from sickbay.ports import Safety, Scheduler
 
 
@@ -28,9 +28,8 @@ class DrainActivities:
         step = request.step
         evicted = False
         while True:
-            state = await self._scheduler.drain_state(step.node)
+            state, lent = await drained_and_not_lent(self._scheduler, step.node)
             activity.heartbeat(str(state.state))
-            state, lent = await self._unless_borrowed(state, node=step.node)
             if state.state is DrainState.DRAINED:
                 return state
             jobs = state.state is DrainState.DRAINING and not lent
@@ -43,18 +42,6 @@ class DrainActivities:
             if self._clock() >= request.deadline:
                 return state
             await asyncio.sleep(request.poll_s)
-
-    async def _unless_borrowed(self, state: DrainResult, *, node: str) -> tuple[DrainResult, bool]:
-        """The state, and whether it is another repair's check that keeps the node from being empty.
-
-        Such a borrow ends by itself: there is no job to end.
-        """
-        if state.state is not DrainState.DRAINED:
-            return state, False
-        marks = [mark for mark, _ in await self._scheduler.marks(node) if is_borrow(mark)]
-        if not marks:
-            return state, False
-        return DrainResult(DrainState.DRAINING, blocking=tuple(marks)), True
 
     async def _evict(
         self, step: StepRequest, *, mark: str, blocking: tuple[str, ...]

@@ -15,6 +15,7 @@ from uuid import uuid4
 from temporalio import activity
 
 from activities.clock import Clock
+from activities.drained import drained_and_not_lent
 from activities.effects import wait_for_place, withheld_by
 from activities.loads import Loads
 from activities.power_cycle import BEFORE_OFF, PowerCycle, Withheld
@@ -236,7 +237,7 @@ class OutOfBandActivities:
 
     async def _leave(self, name: str, request: TreatmentRequest) -> Leave:
         """Whether this node may lose its power; only the patient itself may be silent."""
-        drain = await self._out.scheduler.drain_state(name)
+        drain, _ = await drained_and_not_lent(self._out.scheduler, name)
         drained = drain.state is DrainState.DRAINED
         silent = request.silent and name == request.step.node
         sight = Sight(drained=drained, jobs=drain.blocking)

@@ -10,6 +10,7 @@ import time
 from temporalio import activity
 
 from activities.clock import Clock
+from activities.drained import drained_and_not_lent
 from activities.effects import withheld_by
 from activities.loads import Loads
 from sickbay.contracts.steps import (
@@ -86,7 +87,7 @@ class TreatmentActivities:
         """Why the act may not start now: read again at the last moment."""
         step = request.step
         for node in request.radius:
-            state = await self._scheduler.drain_state(node)
+            state, _ = await drained_and_not_lent(self._scheduler, node)
             if state.state is not DrainState.DRAINED:
                 names = ", ".join(state.blocking) or state.detail
                 detail = f"{NOT_DRAINED}: {node} is {state.state} ({names})"

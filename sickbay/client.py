@@ -48,7 +48,7 @@ from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Node
 from sickbay.domain.recovery import Run, RunStatus
 from sickbay.errors import Unreachable
-from sickbay.sending import ANSWER_TIMEOUT, query, signal_with_start, update
+from sickbay.sending import ANSWER_TIMEOUT, query, signal_with_start, silent, update
 from sickbay.settings import Settings
 
 
@@ -113,7 +113,7 @@ class TemporalRepairs:
         except WorkflowAlreadyStartedError:
             return False
         except RPCError as error:
-            raise _silent("Temporal") from error
+            raise silent("Temporal") from error
         return True
 
     async def last_run(self, node: str) -> Run:

@@ -103,11 +103,11 @@ async def update(
                 raise Refused(
                     cause.message if isinstance(cause, ApplicationError) else str(cause)
                 ) from error
-            failed: SickbayError = _silent(what)
+            failed: SickbayError = silent(what)
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             if not keeps_orders:
-                raise _silent(what) from error
-            failed = _silent(what)
+                raise silent(what) from error
+            failed = silent(what)
         except RPCError as error:
             failed = _rpc(error, what)
             if not await _may_ask_again(handle, error, keeps_orders=keeps_orders):
@@ -147,10 +147,11 @@ def _rpc(error: RPCError, what: str) -> Refused | Unreachable:
             f"{what} does not run: it has ended or never began",
             remedy="`sickbay status` shows what runs",
         )
-    return _silent(what)
+    return silent(what)
 
 
-def _silent(what: str) -> Unreachable:
+def silent(what: str) -> Unreachable:
+    """The error for something that does not answer."""
     return Unreachable(
         f"{what} does not answer",
         remedy="is `sickbay up` (or the control worker) running, and Temporal reachable?",

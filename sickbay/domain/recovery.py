@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from sickbay.domain.gate import Hold, HoldKind, is_ours, mark_of, withheld_mark
+from sickbay.domain.gate import (
+    Hold,
+    HoldKind,
+    borrow_mark,
+    is_borrow,
+    is_ours,
+    mark_of,
+    withheld_mark,
+)
 from sickbay.domain.repair import Ending, Stage
 
 OWNER = "sickbay"
@@ -220,6 +228,21 @@ def _hold_of(seen: NodeSeen, mark: str, reason: str, *, now: datetime) -> Hold:
             placed_at=now,
             release_condition="its permit, or the reason ends by itself",
             next_step="the budget of the pool decides",
+        )
+    if is_borrow(mark):
+        # Expired from the start: the sweep of borrowed neighbours gives it back.
+        return Hold(
+            id=mark,
+            node=seen.node,
+            kind=HoldKind.BORROWED,
+            owner=OWNER,
+            mark=mark,
+            reason=reason or _UNKNOWN_REASON,
+            placed_at=now,
+            release_condition="the run it was borrowed for is not on record: at once",
+            next_step="give it back to the scheduler",
+            deadline=now,
+            repair_id=mark.removeprefix(borrow_mark("")),
         )
     repair_id = mark.removeprefix(mark_of(""))
     hold = Hold(

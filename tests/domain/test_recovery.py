@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sickbay.domain.budget import adopt, ask, decide, release
 from sickbay.domain.budget_state import Ask, BudgetPolicy, BudgetState
-from sickbay.domain.gate import Hold, HoldKind, mark_of, withheld_mark
+from sickbay.domain.gate import Hold, HoldKind, borrow_mark, mark_of, withheld_mark
 from sickbay.domain.node import Severity
 from sickbay.domain.recovery import NodeSeen, RemedyKind, Run, RunStatus, remedies
 from sickbay.domain.repair import Ending, Stage
@@ -161,3 +161,15 @@ def test_a_budget_that_remembers_charges_nothing_more():
     freed, _ = release(again, "n1.r", closed_at=NOW)
     assert freed.out() == ()
     assert len(freed.spent) == 1
+
+
+def test_a_borrowed_neighbour_that_nobody_remembers_is_given_back_and_not_repaired():
+    mark = borrow_mark("n2.aaa")
+    (row,) = remedies(NodeSeen(NODE, (), ((mark, "x"),), Run(RunStatus.NONE)), now=NOW)
+    assert (row.kind, row.hold.kind, row.hold.deadline) == (
+        RemedyKind.BOOK_HOLD,
+        HoldKind.BORROWED,
+        NOW,
+    )
+    booked = NodeSeen(NODE, (row.hold,), ((mark, "x"),), Run(RunStatus.NONE))
+    assert remedies(booked, now=NOW) == ()
