@@ -157,6 +157,16 @@ def _fabric(gpu: GpuFields) -> Iterator[Finding]:
         detail = f"the fabric says: {status}"
         yield _hardware(gpu, reason, Category.INTERCONNECT, None, detail)
 
+    sick = [
+        path.rsplit("/", 1)[-1]
+        for path, value in gpu.under("fabric/health").items()
+        if value.strip().lower() == "unhealthy"
+        or ("degraded" in path and value.strip().lower() in {"true", "yes"})
+    ]
+    if sick:
+        detail = f"the fabric reports: {', '.join(sick)}"
+        yield _hardware(gpu, "fabric_unhealthy", Category.INTERCONNECT, None, detail)
+
 
 def _thermal(gpu: GpuFields) -> Iterator[Finding]:
     """The GPU slows itself down because it is hot, at this moment."""

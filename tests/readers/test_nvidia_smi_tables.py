@@ -197,6 +197,24 @@ def test_a_block_without_its_decisive_field_is_no_clean_one(text):
     assert "incomplete" in {f.reason for f in reading.findings}
 
 
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("Summary : Healthy", Verdict.PASS),
+        ("Summary : Unhealthy", Verdict.FAIL),
+        ("Degraded Bandwidth : True", Verdict.FAIL),
+        ("Degraded Bandwidth : False", Verdict.PASS),
+        ("Degraded Bandwidth : N/A", Verdict.PASS),
+    ],
+)
+def test_a_fabric_that_is_set_up_may_still_be_sick(said, verdict):
+    text = (
+        "GPU 00000000:1A:00.0\n    Fabric\n        State : Completed\n        Status : Success\n"
+        f"        Health\n            {said}\n"
+    )
+    assert read(text).verdict is verdict
+
+
 def test_words_that_are_neither_yes_nor_no_are_no_no():
     assert read(block("Maybe", "No")).verdict is Verdict.INCONCLUSIVE
 
