@@ -21,7 +21,8 @@ __all__ = ["TOOL", "read", "read_answer", "read_nvlink", "read_parts", "read_res
 _SIGNS = re.compile(
     r"<nvidia_smi_log|NVSMI LOG|NVIDIA-SMI \S|^GPU \d+: .*\(UUID: GPU-|Failed to initialize NVML"
     r"|Unable to determine the device handle|NVIDIA-SMI has failed|was successfully reset"
-    r"|In use by another client|in use by another process|Volatile Uncorr\. ECC|NVMLError"
+    r"|No devices were found|In use by another client|in use by another process"
+    r"|Volatile Uncorr\. ECC|NVMLError"
     r"|^GPUs? could not be reset|^ *GPU Recovery Action +:|^ *Remapped Rows\b|^ *ECC Errors$"
     r"|^ *Retired Pages$|^ *Fabric$",
     re.IGNORECASE | re.MULTILINE,
