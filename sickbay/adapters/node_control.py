@@ -25,6 +25,8 @@ from sickbay.tool_process import run_tool
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 FACTS_DEADLINE_S = 30.0
+MOST_GPUS = 32
+"""More than any node holds: a list that goes on is not believed."""
 STARTING_S = 5.0
 _GONE = "the act's supervisor is gone without an exit status"
 # $1 is the stem of the state files, the rest is the act. The status appears whole or not at all.
@@ -72,7 +74,7 @@ class NvidiaNodeControl:
     async def facts(self) -> NodeFacts:
         """Boot id and the parts the node sees, in the slots the inventory knows them by."""
         run = await run_tool(["nvidia-smi", "-q", "-x"], env=self._env, deadline_s=FACTS_DEADLINE_S)
-        seen = nvidia_smi.read_parts(run.text)
+        seen = nvidia_smi.read_parts(run.text) or await self._survivors(run.text)
         if not seen:
             first = run.text.strip().splitlines()[:1] or [run.why]
             raise NodeUnreadable(f"the node shows no parts: {first[0]}")
@@ -80,6 +82,18 @@ class NvidiaNodeControl:
         known = node.parts if node else ()
         parts = tuple(replace(part, slot=_slot(part, known)) for part in seen)
         return NodeFacts(boot_id=await self.boot_id(), parts=parts)
+
+    async def _survivors(self, said: str) -> tuple[Part, ...]:
+        """The GPUs that still answer when a lost one ended the query of all: asked one by one."""
+        if not nvidia_smi.lost_gpus(said):
+            return ()
+        listed = await run_tool(["nvidia-smi", "-L"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        found: list[Part] = []
+        for uuid in nvidia_smi.read_listed(listed.text)[:MOST_GPUS]:
+            argv = ["nvidia-smi", "-q", "-x", "-i", uuid]
+            run = await run_tool(argv, env=self._env, deadline_s=FACTS_DEADLINE_S)
+            found += [part for part in nvidia_smi.read_parts(run.text) if part.uuid == uuid]
+        return tuple(found)
 
     async def start(self, treatment: Treatment, *, part: Part | None, operation_id: str) -> None:
         """Start the act once per operation id; an act that was started is never started again."""
