@@ -25,6 +25,8 @@ from sickbay.tool_process import ToolRun, run_tool
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 FACTS_DEADLINE_S = 30.0
+MOST_GPUS = 32
+"""More than any node holds: a list that goes on is not believed."""
 STARTING_S = 5.0
 _GONE = "the act's supervisor is gone without an exit status"
 # $1 is the stem of the state files, the rest is the act. The status appears whole or not at all.
@@ -74,18 +76,23 @@ class NvidiaNodeControl:
         node = await self._inventory.node(self._node_id)
         known = node.parts if node else ()
         run = await self._query()
-        seen = nvidia_smi.read_parts(run.text) or await self._one_by_one(known)
+        seen = nvidia_smi.read_parts(run.text) or await self._survivors(run.text)
         if not seen:
             first = run.text.strip().splitlines()[:1] or [run.why]
             raise NodeUnreadable(f"the node shows no parts: {first[0]}")
         parts = tuple(replace(part, slot=_slot(part, known)) for part in seen)
         return NodeFacts(boot_id=await self.boot_id(), parts=parts)
 
-    async def _one_by_one(self, known: tuple[Part, ...]) -> tuple[Part, ...]:
-        """The parts that still answer: one lost GPU ends the query of them all."""
-        places = [p.bus_id for p in known if p.bus_id]
-        runs = [await self._query("-i", place) for place in places]
-        return tuple(part for run in runs for part in nvidia_smi.read_parts(run.text))
+    async def _survivors(self, said: str) -> tuple[Part, ...]:
+        """The GPUs that still answer when a lost one ended the query of all: asked one by one."""
+        if not nvidia_smi.lost_gpus(said):
+            return ()
+        listed = await run_tool(["nvidia-smi", "-L"], env=self._env, deadline_s=FACTS_DEADLINE_S)
+        found: list[Part] = []
+        for uuid in nvidia_smi.read_listed(listed.text)[:MOST_GPUS]:
+            run = await self._query("-i", uuid)
+            found += [part for part in nvidia_smi.read_parts(run.text) if part.uuid == uuid]
+        return tuple(found)
 
     async def _query(self, *which: str) -> ToolRun:
         argv = ["nvidia-smi", "-q", "-x", *which]

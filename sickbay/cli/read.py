@@ -25,6 +25,7 @@ LARGEST_LOG_BYTES = 4 * 1024**3
 LARGEST_CLASS_BYTES = 1024 * 1024
 LONGEST_LINE_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
+_SHOWN_CHARS = 80
 STANDARD_INPUT = "-"
 _COLOURS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red"}
 
@@ -89,7 +90,10 @@ def screen(reading: Reading) -> RenderableType:
     head = Text(f"{reading.verdict}{about}", _COLOURS.get(reading.verdict, "bold yellow"))
     shown: list[RenderableType] = [Text(f"{reading.tool}: ") + head, Text(reading.why)]
     if reading.findings:
-        table = Table("part", "reason", "severity", "kind", "treatment", "detail")
+        table = Table()
+        for name in ("part", "reason", "severity", "kind", "treatment"):
+            table.add_column(name, no_wrap=True)
+        table.add_column("detail")
         for found in reading.findings:
             table.add_row(
                 found.part or "node",
@@ -97,7 +101,7 @@ def screen(reading: Reading) -> RenderableType:
                 found.severity,
                 found.kind,
                 found.treatment or "",
-                found.detail,
+                found.detail[:_SHOWN_CHARS],
             )
         shown.append(table)
     if reading.measurements:

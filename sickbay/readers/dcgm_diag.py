@@ -22,6 +22,7 @@ TOOL = "dcgmi-diag"
 CONTRADICTION = "exit_code_contradicts_document"
 _SIGNS = re.compile(
     r'"DCGM (?:GPU )?Diagnostic"|^\| Diagnostic +\||NVIDIA Validation Suite'
+    r"|connection to the specified host|start an embedded host engine"
     r"|incompatible with the diagnostic|complete diagnostic for group|[Dd]iagnostic can only be"
     r"|DCGM diagnostic|results of the nvbandwidth test|DCGM_FR_|^\[\[ DCGM \]\]"
     r"|^\| (?:PCIe|GPU Memory|Diagnostic|Targeted \w+|\w+) +\| (?:Pass|Fail|Skip|Warn)\b",

@@ -9,19 +9,38 @@ from collections.abc import Sequence
 from sickbay.domain.node import Category, Part, PartKind, Severity, Treatment
 from sickbay.domain.reading import Finding, FindingKind, Reading
 from sickbay.readers.conclusion import conclude, tool_finding
-from sickbay.readers.nvidia_smi_answers import TOOL, lost_finding, of_text, read_answer, read_reset
+from sickbay.readers.nvidia_smi_answers import (
+    TOOL,
+    lost_finding,
+    lost_gpus,
+    of_text,
+    read_answer,
+    read_listed,
+    read_reset,
+)
 from sickbay.readers.nvidia_smi_links import is_nvlink, read_nvlink
 from sickbay.readers.nvidia_smi_state import JUDGED, measurements_of, state_of
 from sickbay.readers.nvidia_smi_table import parse_csv, parse_table
 from sickbay.readers.nvidia_smi_tree import StateLog, parse
 from sickbay.readers.parts import bus_id
 
-__all__ = ["TOOL", "read", "read_answer", "read_nvlink", "read_parts", "read_reset", "read_state"]
+__all__ = [
+    "TOOL",
+    "lost_gpus",
+    "read",
+    "read_answer",
+    "read_listed",
+    "read_nvlink",
+    "read_parts",
+    "read_reset",
+    "read_state",
+]
 
 _SIGNS = re.compile(
     r"<nvidia_smi_log|NVSMI LOG|NVIDIA-SMI \S|^GPU \d+: .*\(UUID: GPU-|Failed to initialize NVML"
     r"|Unable to determine the device handle|NVIDIA-SMI has failed|was successfully reset"
-    r"|In use by another client|in use by another process|Volatile Uncorr\. ECC|NVMLError"
+    r"|No devices were found|In use by another client|in use by another process"
+    r"|Volatile Uncorr\. ECC|NVMLError"
     r"|^GPUs? could not be reset|^ *GPU Recovery Action +:|^ *Remapped Rows\b|^ *ECC Errors$"
     r"|^ *Retired Pages$|^ *Fabric$",
     re.IGNORECASE | re.MULTILINE,

@@ -192,6 +192,16 @@ def read_answer(
     return conclude(TOOL, text, findings, passed=passed)
 
 
+def read_listed(text: str) -> tuple[str, ...]:
+    """The UUIDs that a list of `-L` names, in its order: the GPUs that still answer."""
+    return tuple(m[2] for m in _LISTED.finditer(text))
+
+
+def lost_gpus(text: str) -> tuple[str, ...]:
+    """The bus ids of the GPUs that a text says are lost: others may well answer when asked."""
+    return tuple(f.part for f in of_text(text) if f.reason == "gpu_lost" and f.part)
+
+
 def read_reset(text: str, *, exit_code: int | None) -> Effect:
     """Whether a reset took effect: done, refused (permanent), or not to be known (ambiguous)."""
     reasons = {f.reason for f in of_text(text)}

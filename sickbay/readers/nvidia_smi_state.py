@@ -30,6 +30,8 @@ _ASKED: dict[str, tuple[str, Treatment | None]] = {
     "system reboot": ("reboot", Treatment.REBOOT),
     "recover imex domain": ("imex_domain", None),
 }
+# CSV says it in numbers.
+_YES, _NO = frozenset({"yes", "1"}), frozenset({"no", "0"})
 _FABRIC_BUSY = {"in progress", "not started"}
 _PENDING = ("remapped_rows/remapped_row_pending", "remapped_rows/pending")
 _FAILURE = ("remapped_rows/remapped_row_failure", "remapped_rows/remapping_failure_occurred")
@@ -112,7 +114,7 @@ def _remap(gpu: GpuFields) -> Iterator[Finding]:
         yield _hardware(gpu, "page_retirement_pending", Category.MEMORY, Treatment.RESET, detail)
     for path in (*_PENDING, *_FAILURE, *_RETIRED):
         value = gpu.fields.get(path, "")
-        if not (is_absent(value) or value.strip().lower() in {"yes", "no"}):
+        if not (is_absent(value) or value.strip().lower() in _YES | _NO):
             yield _unread(gpu, path, value)
 
 
@@ -156,6 +158,16 @@ def _fabric(gpu: GpuFields) -> Iterator[Finding]:
         reason = "fabric_status_" + "_".join(re.findall(r"[a-z0-9]+", status.lower()))
         detail = f"the fabric says: {status}"
         yield _hardware(gpu, reason, Category.INTERCONNECT, None, detail)
+
+    sick = [
+        path.rsplit("/", 1)[-1]
+        for path, value in gpu.under("fabric/health").items()
+        if value.strip().lower() == "unhealthy"
+        or ("degraded" in path and value.strip().lower() in {"true", "yes"})
+    ]
+    if sick:
+        detail = f"the fabric reports: {', '.join(sick)}"
+        yield _hardware(gpu, "fabric_unhealthy", Category.INTERCONNECT, None, detail)
 
 
 def _thermal(gpu: GpuFields) -> Iterator[Finding]:
@@ -244,4 +256,4 @@ def _unread(gpu: GpuFields, name: str, value: str) -> Finding:
 
 
 def _yes(value: str | None) -> bool:
-    return (value or "").strip().lower() == "yes"
+    return (value or "").strip().lower() in _YES

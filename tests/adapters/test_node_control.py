@@ -248,6 +248,20 @@ async def test_facts_put_parts_into_their_slots_by_uuid_then_by_place(
     }
 
 
+async def test_a_lost_gpu_hides_none_of_the_others(tools, control, state_xml):
+    """The query of all ends at the lost one; the list and a query by UUID do not."""
+    alive = state_xml({"00000000:3B:00.0": "GPU-b"})
+    lost = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost.  Reboot"
+    script = f"""case "$*" in
+  "-q -x") echo "{lost}"; exit 15;;
+  -L) echo "{lost}"; echo "GPU 1: NVIDIA H200 (UUID: GPU-b)";;
+  "-q -x -i GPU-b") echo '{alive}';;
+  *) exit 2;;
+esac"""
+    facts = await control(tools(nvidia_smi=script)).facts()
+    assert [(p.slot, p.uuid, p.serial) for p in facts.parts] == [("gpu1", "GPU-b", "s-GPU-b")]
+
+
 async def test_a_node_that_shows_nothing_is_unreadable(tools, control):
     with pytest.raises(NodeUnreadable):
         await control(tools(nvidia_smi="echo 'No devices were found'; exit 6")).facts()
@@ -260,18 +274,6 @@ async def _written(acts: Path) -> int:
                 return int(text)
         await asyncio.sleep(0.02)
     raise AssertionError("no supervisor")
-
-
-async def test_facts_name_the_gpus_that_answer_when_another_one_is_lost(
-    tools, control, node, state_xml
-):
-    one = state_xml({"00000000:3B:00.0": "GPU-new"})
-    lost = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost."
-    script = f"""if [ "$3" = -i ] && [ "$4" = "{node.part_in("gpu1").bus_id}" ]; then
-  echo '{one}'
-else echo '{lost}'; exit 15; fi"""
-    facts = await control(tools(nvidia_smi=script)).facts()
-    assert [(p.slot, p.uuid) for p in facts.parts] == [("gpu1", "GPU-new")]
 
 
 async def test_a_node_whose_every_gpu_is_lost_names_none(tools, control):

@@ -146,6 +146,17 @@ def test_c27_a_recovery_action_is_read_whatever_else_says_healthy():
     )
 
 
+def test_flags_may_be_numbers():
+    text = (
+        "gpu_bus_id, remapped_rows.correctable, remapped_rows.pending, remapped_rows.failure\n"
+        "00000000:1A:00.0, 1, 1, 0\n00000000:3B:00.0, 0, 0, 1\n00000000:5D:00.0, 0, 0, 0\n"
+    )
+    assert found(read(text)) == {
+        ("0000:1a:00", "row_remap_pending"),
+        ("0000:3b:00", "row_remap_failure"),
+    }
+
+
 def test_rows_nobody_can_name_say_nothing():
     assert read("0, 31, 71.3\n1, 33, 70.2\n").verdict is Verdict.INCONCLUSIVE
 
@@ -195,6 +206,24 @@ def test_a_block_without_its_decisive_field_is_no_clean_one(text):
     reading = read(text)
     assert reading.verdict is Verdict.INCONCLUSIVE
     assert "incomplete" in {f.reason for f in reading.findings}
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("Summary : Healthy", Verdict.PASS),
+        ("Summary : Unhealthy", Verdict.FAIL),
+        ("Degraded Bandwidth : True", Verdict.FAIL),
+        ("Degraded Bandwidth : False", Verdict.PASS),
+        ("Degraded Bandwidth : N/A", Verdict.PASS),
+    ],
+)
+def test_a_fabric_that_is_set_up_may_still_be_sick(said, verdict):
+    text = (
+        "GPU 00000000:1A:00.0\n    Fabric\n        State : Completed\n        Status : Success\n"
+        f"        Health\n            {said}\n"
+    )
+    assert read(text).verdict is verdict
 
 
 def test_words_that_are_neither_yes_nor_no_are_no_no():

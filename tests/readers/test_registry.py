@@ -72,6 +72,22 @@ def test_no_beginning_of_a_failing_output_passes(tool):
     assert Verdict.PASS not in verdicts
 
 
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("No devices were found\n", "nvidia-smi"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "nvidia-smi"),
+        ("0, None\n1, Reset\n", "nvidia-smi"),
+        ("Error: Health watches not enabled. Please enable watches.\n", "dcgmi-health"),
+        ("Error: unable to establish a connection to the specified host: x\n", "dcgmi-diag"),
+        ("Feb  3 11:02:09 gpu-17 systemd[1]: Started something.\n", "kernel-log"),
+        ("6,3,812004512,-;usb 1-1: new device\n", "kernel-log"),
+    ],
+)
+def test_an_answer_without_a_document_is_recognised_too(text, tool):
+    assert registry.recognise(text) == tool
+
+
 @pytest.mark.parametrize("text", ["hello\n", "{}\n", "0 0 0\n", "<html></html>\n"])
 def test_an_output_nobody_knows_is_other_and_no_verdict(text):
     reading = registry.read(registry.AUTO, text, exit_code=0)
