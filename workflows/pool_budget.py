@@ -168,14 +168,15 @@ class PoolBudget:
     def _not_done(self, decision: Decision, error: ActivityError) -> None:
         """What took too long is tried again after a while; what can never succeed is recorded."""
         again = error.retry_state is not RetryState.NON_RETRYABLE_FAILURE
-        if again:
-            self.retry_at = workflow.now() + timedelta(seconds=RETRY_S)
+        later = workflow.now() + timedelta(seconds=RETRY_S)
         if decision.kind is DecisionKind.PAGE:
             self.inbox.append(Book.not_paged)
         elif decision.kind is DecisionKind.WITHHOLD:
-            self.inbox.append(partial(Book.not_withheld, node=decision.node, drop=not again))
+            undo = partial(Book.not_withheld, node=decision.node, drop=not again, until=later)
+            self.inbox.append(undo)
         elif again:
             self.pending.append(decision)
+            self.retry_at = later
         cause = getattr(error.cause, "message", "") or str(error)
         self._book("", decision.node, "failed", detail=f"{decision.kind}: {cause}")
 

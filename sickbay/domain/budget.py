@@ -127,6 +127,7 @@ def next_wake(state: BudgetState, *, policy: BudgetPolicy, now: datetime) -> dat
     """When time alone may change a decision; None when only a message can."""
     window = timedelta(seconds=policy.window_s)
     times = [s.closed_at + window for s in state.spent if s.closed_at]
+    times.extend(state.not_before.values())
     if state.storm_until:
         times.append(state.storm_until)
     if state.paged and state.episode_quiet_since:
@@ -219,6 +220,7 @@ def _expire(state: BudgetState, *, policy: BudgetPolicy, now: datetime) -> Budge
         state,
         spent=tuple(s for s in state.spent if s.closed_at is None or s.closed_at > horizon),
         asked_at=tuple(t for t in state.asked_at if t > storm_horizon),
+        not_before={node: t for node, t in state.not_before.items() if t > now},
     )
 
 
@@ -249,7 +251,7 @@ def _place_withheld(
     cap, left = policy.closures(book.kept.nodes_on_record), DECISIONS_PER_TURN
     over: list[Withheld] = []
     for row in sorted(rows, key=lambda w: not w.hard):
-        if row.placed or row.node in book.closed:
+        if row.placed or row.node in book.closed or row.node in book.kept.not_before:
             continue
         if len(book.closed) < cap and left > 0:
             left -= 1

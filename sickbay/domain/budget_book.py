@@ -163,8 +163,11 @@ class Book:
         if row is not None and row.repair_id is None:
             self._unmark(node)
 
-    def not_withheld(self, node: str, *, drop: bool) -> None:
-        """A gate that was to be withheld stayed open: it is tried at a later turn, or dropped."""
+    def not_withheld(self, node: str, *, drop: bool, until: datetime | None = None) -> None:
+        """A gate that was to be withheld stayed open: tried again, after `until`, or dropped."""
+        if until is not None:
+            later = {**self.kept.not_before, node: until}
+            self.kept = replace(self.kept, not_before=later)
         row = self.withheld.get(node)
         if row is None:
             return

@@ -24,6 +24,7 @@ PERMIT_BYTES = 72
 SPENT_BYTES = 64
 WITHHELD_BYTES = 88
 TIME_BYTES = 19
+STAMP_BYTES = 40
 REST_BYTES = 4096
 WORD_BYTES = 3
 FACTOR_SET_BYTES = 2
@@ -86,6 +87,7 @@ class Weight:
     def __init__(self, state: BudgetState) -> None:
         rest = (state.pool, state.frozen_by or "", state.frozen_reason, *state.orders)
         self.total = REST_BYTES + sum(_quoted(word) for word in rest)
+        self.total += sum(_quoted(node) + STAMP_BYTES for node in state.not_before)
         self._words: set[str] = set()
         self._sets: set[tuple[tuple[str, str], ...]] = set()
         for ask in state.queue:

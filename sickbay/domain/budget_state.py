@@ -116,7 +116,8 @@ class BudgetState:
     """All a budget knows; carried whole over continue-as-new.
 
     `turned_away` counts asks and marks refused for lack of room in the state; `orders` are the ids
-    of people's latest orders, so that one asked twice is carried out once.
+    of people's latest orders, so that one asked twice is carried out once. `not_before`: when a
+    node whose gate did not answer may be withheld again.
     """
 
     pool: str
@@ -138,6 +139,7 @@ class BudgetState:
     blocked_since: datetime | None = None
     turned_away: int = 0
     orders: tuple[str, ...] = ()
+    not_before: Mapping[str, datetime] = field(default_factory=dict)
 
     def out(self) -> tuple[str, ...]:
         """Nodes that hold a permit."""

@@ -160,6 +160,23 @@ def test_a_turn_carries_out_a_bounded_number_of_decisions_and_the_rest_follow():
     assert state.queue == ()
 
 
+def test_a_gate_that_did_not_answer_is_left_alone_for_a_while_and_others_are_not():
+    policy = BudgetPolicy(allowance=0, cap=3)
+    book = Book(BudgetState("train", nodes_on_record=100))
+    for node in ("a", "b"):
+        book.withhold(Withheld(node, "no_fresh_data", hard=False, since=T0))
+    state, _ = budget.decide(book.state(), policy=policy, now=at(0))
+    book = Book(state)
+    book.not_withheld("a", drop=False, until=at(1))
+    state, decisions = budget.decide(book.state(), policy=policy, now=at(0.5))
+    assert decisions == ()
+    assert state.closed() == {"b"}
+    assert budget.next_wake(state, policy=policy, now=at(0.5)) == at(1)
+    state, decisions = budget.decide(state, policy=policy, now=at(1))
+    assert [d.node for d in decisions] == ["a"]
+    assert state.closed() == {"a", "b"}
+
+
 # --- opening a closed breaker -------------------------------------------------------------------
 
 
@@ -273,6 +290,7 @@ STATES = st.builds(
     frozen_reason=WORDS,
     storm_until=st.none() | TIMES,
     orders=st.lists(WORDS, max_size=3).map(tuple),
+    not_before=st.dictionaries(WORDS, TIMES, max_size=3),
 )  # fmt: skip
 
 

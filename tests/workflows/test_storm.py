@@ -99,7 +99,7 @@ async def test_opening_after_a_freeze_reads_present_health_before_it_grants(star
 
 async def test_a_storm_pages_once_and_names_the_rack_its_nodes_share(start):
     """Sixteen nodes of one rack of sixty-four: the rack is named; what all carry is not."""
-    settled = BudgetPolicy(allowance=1, cap=3, settle_s=1.0)
+    settled = BudgetPolicy(allowance=0, cap=3, settle_s=3.0)
     async with start(
         count=64, silent=tuple(f"n{i:03d}" for i in range(1, 65)), budget=settled
     ) as loop:
@@ -107,10 +107,12 @@ async def test_a_storm_pages_once_and_names_the_rack_its_nodes_share(start):
         for number, (name, node) in enumerate(sorted(records.items())):
             records[name] = replace(node, rack=f"rack{number // 16}", node_class="h200x8")
         same = [n for n in records.values() if n.rack == "rack2"]
+        asks = []
         for node in same:
             asked = ask(0, node=node.id)
             common = {"rack": node.rack, "node_class": node.node_class, "reason": asked.reason}
-            await loop.permits.ask(POOL, replace(asked, factors=common))
+            asks.append(replace(asked, factors=common))
+        await send_all(loop.permits, asks)
         [page] = await loop.until("a page", lambda: loop.pager.about("budget of train"))
         assert "rack=rack2" in page.detail
         assert "node_class" not in page.detail
@@ -205,6 +207,7 @@ async def test_one_gate_that_never_answers_does_not_keep_the_pool_waiting(start)
         failed = {r.node for r in loop.records.permits if r.event == "failed"}
         assert failed == {"n001"}
         assert (await loop.permits.status(POOL)).withheld == ()
+        assert loop.fleet["n001"].gate_open
 
 
 async def test_a_mark_that_can_never_be_placed_does_not_end_the_budget(start):
