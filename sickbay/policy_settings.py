@@ -55,7 +55,6 @@ class PolicySettings(Section):
     check_deadline_s: Positive = 20 * 60.0
     treatment_deadline_s: Positive = 30 * 60.0
     reflash_deadline_s: Positive = 2 * 3600.0
-    turn_timeout_s: Positive = 24 * 3600.0
     node_queue_timeout_s: Positive = 300.0
     heartbeat_timeout_s: Positive = 30.0
     inconclusive_wait_s: Positive = 120.0

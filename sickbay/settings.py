@@ -50,7 +50,6 @@ FLOORS_S: Mapping[str, float] = {
     "check_deadline_s": 60.0,
     "treatment_deadline_s": 60.0,
     "reflash_deadline_s": 60.0,
-    "turn_timeout_s": 60.0,
     "drain_poll_s": 0.2,
     "inconclusive_wait_s": 0.5,
     "neighbour_wait_s": 20.0,

@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.domain.repair import LADDER, Ending, Progress, Stage, enter
     from workflows import repair_messages as refuse
     from workflows.options import local
-    from workflows.repair_adoption import adopt
+    from workflows.repair_adoption import adopt, go_on, left_standing
     from workflows.repair_context import Done, RepairContext, RolledOver
     from workflows.repair_stages import RepairStages
     from workflows.repair_treatments import RepairTreatments
@@ -44,6 +44,8 @@ UNINTERRUPTED = {Stage.RESET, Stage.REBOOT, Stage.POWER_CYCLE, Stage.REFLASH, St
 REFUSED = "Refused"
 # The newest findings are kept: a storm of them must not grow the state without bound.
 MOST_FAULTS = 100
+# Since 0.2 a repair that begins on a node with a standing hold of ours goes on under that hold.
+ADOPTS = "adopt-standing-hold"
 
 
 @workflow.defn(name=names.REPAIR_WORKFLOW)
@@ -154,6 +156,10 @@ class NodeRepair:
             **local("load_node"),
         )
         worst = max(c.state.faults, key=lambda f: (f.hard, f.severity.rank))
+        left = left_standing(known, worst)
+        if left is not None and workflow.patched(ADOPTS):
+            await go_on(c, known, left, first=worst.treatment)
+            return
         part = known.node.part_in(worst.slot) if worst.slot else None
         key = part.uuid if part else known.node.id
         category = str(worst.category) if worst.category else "unknown"

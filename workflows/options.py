@@ -114,16 +114,14 @@ def remote(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.A
     }
 
 
-def out_of_band(
-    *, deadline_s: float, heartbeat_s: float, turn_s: float, summary: str
-) -> workflow.ActivityConfig:
-    """Options of an act on a management controller, which first waits for its turn.
+def out_of_band(*, deadline_s: float, heartbeat_s: float, summary: str) -> workflow.ActivityConfig:
+    """Options of an act on a management controller.
 
-    Racks, power units and canaries make it wait for `turn_s` at most.
+    It may wait its whole deadline for its turn (rack, power unit, canary) before it begins.
     """
     return {
         **remote(deadline_s=deadline_s, heartbeat_s=heartbeat_s, summary=summary),
-        "schedule_to_close_timeout": timedelta(seconds=turn_s + 2 * (deadline_s + MARGIN_S)),
+        "schedule_to_close_timeout": timedelta(seconds=3 * (deadline_s + MARGIN_S)),
     }
 
 

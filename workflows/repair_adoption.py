@@ -11,14 +11,17 @@ with workflow.unsafe.imports_passed_through():
     from activities.records import RecordActivities
     from sickbay.contracts.budget import PermitAdopted, PermitAsk
     from sickbay.contracts.repair import AdoptedHold, Fault
-    from sickbay.domain.recovery import HARD_FAIL, SCORED
-    from sickbay.domain.repair import Ending, Progress
+    from sickbay.contracts.steps import NodeContext
+    from sickbay.domain.gate import HoldKind, mark_of
+    from sickbay.domain.node import Treatment
+    from sickbay.domain.recovery import HARD_FAIL, OWNER, SCORED
+    from sickbay.domain.repair import Ending, Progress, Stage
     from workflows.options import local
     from workflows.repair_context import RepairContext
 
 
 async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
-    """Load what the store knows, and tell the budget that this node is out."""
+    """Load what the store knows, and go on where the hold still stands."""
     known = await workflow.execute_local_activity_method(
         RecordActivities.load_node, args=[c.inp.node, c.policy], **local("load_node")
     )
@@ -26,6 +29,40 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         # Released, or returned, between the comparison and now: there is nothing to go on under.
         c.set(ending=Ending.STALE)
         return
+    await go_on(c, known, adopted)
+
+
+def left_standing(known: NodeContext, fault: Fault) -> AdoptedHold | None:
+    """The hold of ours that stands when another repair of this node begins: its own was lost.
+
+    One node has one repair at a time, so the one that placed it runs no more. Its gate is closed
+    under the same mark again, which changes nothing where it still is.
+    """
+    for hold in known.holds:
+        ours = hold.kind is HoldKind.QUARANTINE and hold.owner == OWNER
+        if ours and hold.repair_id is not None and hold.mark == mark_of(hold.repair_id):
+            part = known.node.part_in(fault.slot) if fault.slot else None
+            return AdoptedHold(
+                hold.repair_id,
+                hold.reason,
+                hold.placed_at,
+                start_at=Stage.PERMIT,
+                severity=fault.severity,
+                category=fault.category,
+                part=part.uuid if part else "",
+                ordinal=known.last_step,
+            )
+    return None
+
+
+async def go_on(
+    c: RepairContext,
+    known: NodeContext,
+    adopted: AdoptedHold,
+    *,
+    first: Treatment | None = None,
+) -> None:
+    """Take over the hold's name, and tell the budget that this node is out."""
     part = next((p for p in known.node.parts if p.uuid == adopted.part), None)
     slot = part.slot if part else None
     fault = _fault(c, adopted, slot=slot)
@@ -35,10 +72,12 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
         part=part.uuid if part else known.node.id,
         slot=slot,
         categories=(adopted.category,) if adopted.category else (),
+        first_treatment=first,
         attempts=known.attempts,
         evidence=(fault.source,),
     )
     c.set(
+        repair_id=adopted.repair_id,
         node=known.node,
         last_return_at=known.last_return_at,
         progress=progress,

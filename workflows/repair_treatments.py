@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.checks import CheckActivities
-    from activities.effects import TRANSIENT
+    from activities.effects import WAITS
     from activities.out_of_band import OutOfBandActivities
     from activities.people import PeopleActivities
     from activities.records import RecordActivities
@@ -115,9 +115,6 @@ class RepairTreatments:
         try:
             result = await c.act(str(treatment), call)
         except ActivityError as error:
-            if (turn := waits_for_its_turn(error)) is not None:
-                await c.page("turn", f"{c.state.node.id} waits too long for {treatment}: {turn}")
-                return Done(StageOutcome.BLOCKED, turn)
             return self._unanswered_act(await self.stages.unanswered(error))
         c.set(clean_since=result.at or workflow.now())
         return self._judged(result, c.operation(str(treatment)))
@@ -149,7 +146,6 @@ class RepairTreatments:
             **out_of_band(
                 deadline_s=deadline_s,
                 heartbeat_s=c.policy.heartbeat_timeout_s,
-                turn_s=c.policy.turn_timeout_s,
                 summary=request.step.operation_id,
             ),
         )
@@ -170,7 +166,7 @@ class RepairTreatments:
         detail = result.effect.detail
         if result.withheld is not None:
             return Done(StageOutcome.OBSERVED, f"withheld by {result.withheld}")
-        if detail.startswith(NOT_DRAINED):
+        if detail.startswith((NOT_DRAINED, WAITS)):
             return Done(StageOutcome.BLOCKED, detail)
         outcome = {
             Outcome.SUCCEEDED: StageOutcome.DONE,
@@ -341,13 +337,6 @@ class RepairTreatments:
                 text = f"{c.state.node.id} still needs a human"
                 await c.page(f"needs_human/{reminders}", text, detail=why, urgent=False)
         return Done(StageOutcome.RESUMED, f"by {self.resumed_by}")
-
-
-def waits_for_its_turn(error: ActivityError) -> str | None:
-    """What an act that never began was waiting for, None when it did not wait."""
-    cause = error.cause
-    waited = isinstance(cause, ApplicationError) and cause.type == TRANSIENT
-    return str(cause) if waited else None
 
 
 def _with_part(node: Node, part: Part) -> Node:

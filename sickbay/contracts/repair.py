@@ -45,7 +45,6 @@ class RepairPolicy:
     check_deadline_s: float = 20 * 60.0
     treatment_deadline_s: float = 30 * 60.0
     reflash_deadline_s: float = 2 * 3600.0
-    turn_timeout_s: float = 24 * 3600.0
     node_queue_timeout_s: float = 300.0
     heartbeat_timeout_s: float = 30.0
     inconclusive_wait_s: float = 120.0

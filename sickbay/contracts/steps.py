@@ -178,7 +178,7 @@ class NodeContext:
     """What the store knows of a node when a repair starts.
 
     `last_return_at` is when the last return's final proof began: findings older than that were
-    answered by it.
+    answered by it. `last_step` is the highest step of the repair whose hold stands, 0 without one.
     """
 
     node: Node
@@ -186,6 +186,7 @@ class NodeContext:
     attempts: tuple[Attempt, ...] = ()
     holds: tuple[Hold, ...] = ()
     in_probation: bool = False
+    last_step: int = 0
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ class StoreRecords(PeopleRecords, GateRecords, ScoreRecords, RecoveryRecords):
             attempts=attempts,
             holds=await self.holds(node),
             in_probation=probation,
+            last_step=await self.last_step_of_standing(node),
         )
 
     async def save_repair(self, record: RepairRecord) -> None:

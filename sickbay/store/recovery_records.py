@@ -33,6 +33,15 @@ class RecoveryRecords(StoreSide):
             rows = await db.execute(query.order_by(t.repairs.c.started_at, t.repairs.c.repair_id))
             return tuple(_record_of(row) for row in rows.mappings().all())
 
+    async def last_step_of_standing(self, node: str) -> int:
+        """The highest step of the repairs whose holds stand on a node, 0 without one."""
+        standing = select(t.holds.c.repair_id).where(
+            t.holds.c.node == node, t.holds.c.lifted_at.is_(None)
+        )
+        top = select(func.max(t.steps.c.ordinal)).where(t.steps.c.repair_id.in_(standing))
+        async with self.store.read() as db:
+            return int((await db.execute(top)).scalar() or 0)
+
     async def open_tickets_of(self, repair_id: str) -> tuple[str, ...]:
         """Ids of the local tickets of a repair that are still open."""
         still = and_(t.tickets.c.repair_id == repair_id, t.tickets.c.closed_at.is_(None))

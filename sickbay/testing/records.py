@@ -70,12 +70,15 @@ class MemoryRecords:
             raise UnknownNode(f"no node {node!r} is on record", field="node")
         last = self.answered.get(node)
         probation = last is not None and now - last <= timedelta(seconds=probation_s)
+        standing = {h.repair_id for h in await self.holds(node)}
+        ordinals = [s.ordinal for s in self.steps if s.repair_id in standing]
         return NodeContext(
             node=known,
             last_return_at=last,
             attempts=self._attempts(known, since=now - timedelta(seconds=memory_s)),
             holds=await self.holds(node),
             in_probation=probation,
+            last_step=max(ordinals, default=0),
         )
 
     def _attempts(self, node: Node, *, since: datetime) -> tuple[Attempt, ...]:

@@ -19,7 +19,7 @@ from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.records import StoreRecords
 from sickbay.store.reports import fleet_usage
 from sickbay.store.retention import StoreRetention
-from tests.store.conftest import HEALTHY, SICK, T0, at, node_named, repair, step, ticket
+from tests.store.conftest import HEALTHY, SICK, T0, at, hold, node_named, repair, step, ticket
 
 ALL = Retention(kernel_events_s=3600, would_have_s=3600, health_changes_s=3600, evidence_s=3600)
 NOW = at(600)
@@ -138,6 +138,10 @@ async def test_what_is_known_of_a_lost_repair_is_read_back_whole(records):
     await records.save_step(step("r1", "n1", 7, "diagnose", "confirmed"))
     assert await records.repair_on_record("r1") == (wanted, 7)
     assert await records.repair_on_record("nobody") is None
+    assert await records.last_step_of_standing("n1") == 0
+    await records.place_hold(hold("n1"))
+    context = await records.node_context("n1", now=NOW, memory_s=1, probation_s=1)
+    assert (context.last_step, [h.repair_id for h in context.holds]) == (7, ["r1"])
 
 
 async def test_the_open_tickets_of_a_lost_repair_are_known(records):

@@ -85,6 +85,26 @@ async def test_a_lost_repair_goes_on_at_diagnosis_under_the_same_hold(start):
         await loop.until("one closure was charged, and the permit is back", given_back)
 
 
+async def test_a_finding_that_comes_before_the_comparison_goes_on_under_the_same_hold(start):
+    async with start() as loop:
+        repair_id = await at_diagnosis(loop)
+        (hold,) = standing(loop)
+        await lose(loop)
+        await loop.report("n001")
+        await loop.until_stage("diagnose")
+        assert await rebuilt(loop) == ()
+        loop.runner.let_go("n001")
+        view = await loop.ended()
+        assert (view.ending, view.repair_id) == ("returned", repair_id)
+        assert {h.id for h in loop.records.every_hold} == {hold.id}
+        assert standing(loop) == []
+        moves = [open_ for _, node, open_ in loop.fleet.gate_moves if node == "n001"]
+        assert moves == [False, True]
+        ordinals = [s.ordinal for s in loop.records.steps]
+        assert len(set(ordinals)) == len(ordinals)
+        assert (await loop.permits.status(POOL)).granted == 1
+
+
 async def test_a_step_of_the_new_run_is_no_step_of_the_old_one(start):
     """The node's journal answers for operations it knows: a new act needs a new name."""
     async with start() as loop:
