@@ -44,7 +44,7 @@ UNINTERRUPTED = {Stage.RESET, Stage.REBOOT, Stage.POWER_CYCLE, Stage.REFLASH, St
 REFUSED = "Refused"
 # The newest findings are kept: a storm of them must not grow the state without bound.
 MOST_FAULTS = 100
-# Since 0.2 a repair that begins on a node with a standing hold of ours goes on under that hold.
+# In histories with this mark, a repair that begins where a hold of ours stands goes on under it.
 ADOPTS = "adopt-standing-hold"
 
 
