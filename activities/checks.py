@@ -1,8 +1,10 @@
 """Running a suite on the node: every check has its deadline, the raw output goes to evidence."""
 
 import asyncio
+import errno
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -24,6 +26,7 @@ STORE_PAUSE_S = 0.5
 # What travels through a workflow is bounded; everything is in the evidence.
 MOST_WHY = 1000
 MOST_FINDINGS = 64
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 ResultT = TypeVar("ResultT")
 
 
@@ -105,12 +108,20 @@ class CheckActivities:
         )
 
     async def _store(self, raw: bytes, *, kind: str) -> tuple[EvidenceRef | None, str]:
-        """The reference of the stored bytes; after some attempts, None and the trouble."""
+        """The reference of the stored bytes; after some attempts, None and the trouble.
+
+        Raises:
+            OSError: the disk is full: the whole suite is tried again, and room is all it needs.
+        """
         trouble = ""
         for attempt in range(STORE_ATTEMPTS):
             activity.heartbeat(f"storing {kind}")
             try:
                 return await self._evidence.put(raw, kind=kind), ""
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise
+                trouble = f"{type(error).__name__}: {error}"[:MOST_WHY]
             except Exception as error:  # noqa: BLE001 - any store may fail in any way of its own
                 trouble = f"{type(error).__name__}: {error}"[:MOST_WHY]
             if attempt + 1 < STORE_ATTEMPTS:
@@ -119,13 +130,10 @@ class CheckActivities:
 
 
 def _worst(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The worst findings, in the order the tool gave them: all of them are in the evidence."""
-    if len(findings) <= MOST_FINDINGS:
-        return findings
-    kept = set(
-        sorted(range(len(findings)), key=lambda i: -findings[i].severity.rank)[:MOST_FINDINGS]
-    )
-    return tuple(f for i, f in enumerate(findings) if i in kept)
+    """The worst findings, in the order the tool gave them, cut short: all is in the evidence."""
+    by_severity = sorted(range(len(findings)), key=lambda i: -findings[i].severity.rank)
+    kept = sorted(by_severity[:MOST_FINDINGS])
+    return tuple(replace(findings[i], detail=findings[i].detail[:MOST_WHY]) for i in kept)
 
 
 def _left_s(lent: Borrowed) -> float:

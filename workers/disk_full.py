@@ -4,7 +4,6 @@ Whatever could not be written (evidence, the store, a node's journal) raises out
 the activity has no result and its repair waits. This only sees to it that a person hears of it.
 """
 
-import errno
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -14,12 +13,12 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.checks import DISK_FULL
 from sickbay.contracts.steps import PageDraft
 from sickbay.ports import Pager
 
 log = logging.getLogger(__name__)
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # PostgreSQL's codes of a full disk and of insufficient resources in general.
 _SQL_STATES = frozenset({"53100", "53000"})
 AGAIN_AFTER = timedelta(hours=1)
@@ -86,7 +85,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def _says_full(error: BaseException) -> bool:
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return True
     if getattr(error, "sqlstate", None) in _SQL_STATES:
         return True

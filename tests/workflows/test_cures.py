@@ -11,7 +11,6 @@ from sickbay.contracts.names import CONTROL_QUEUE
 from sickbay.domain.gate import mark_of
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Category, Severity, Treatment
-from sickbay.domain.reading import Reading, Verdict
 from tests.workflows.conftest import POLICY, POOL, WITHIN_S, utc_now
 
 MOST_EVENTS = 80
@@ -245,8 +244,8 @@ async def test_a_failure_only_dcgm_sees_opens_no_ticket(start):
 
 async def test_an_answer_too_large_for_temporal_is_not_asked_for_for_ever(start):
     async with start() as loop:
-        huge = Reading("gpu_state", Verdict.PASS, why="x" * 3_000_000)
-        loop.fleet.script("checks.gpu_state", *[huge] * 10)
+        parts = loop.fleet["n001"].parts
+        parts[0] = replace(parts[0], uuid="x" * 3_000_000)
         await loop.report("n001")
         await loop.until_stage("needs_human")
         assert await loop.story() == [
