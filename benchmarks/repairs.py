@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
 
@@ -33,6 +32,7 @@ from sickbay.contracts.repair import Fault, RepairPolicy
 from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Category, Severity, Treatment
+from sickbay.payloads import shared_data_converter
 from sickbay.testing import (
     MemoryCheckRunner,
     MemoryEvidence,
@@ -91,7 +91,7 @@ async def server() -> AsyncIterator[WorkflowEnvironment]:
         dev_server_existing_path=str(temporal_cli()),
         dev_server_extra_args=["--log-level", "error", *flags],
         search_attributes=keys,
-        data_converter=pydantic_data_converter,
+        data_converter=shared_data_converter,
     )
     async with env:
         yield env

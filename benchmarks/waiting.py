@@ -12,7 +12,6 @@ import time
 import psutil
 from repairs import control_worker, fault, node_worker, now, server
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts.repair import OperatorNote, RepairPolicy
@@ -20,6 +19,7 @@ from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from sickbay.errors import Refused, SickbayError, Unreachable
+from sickbay.payloads import shared_data_converter
 from sickbay.testing import (
     MemoryFleet,
     MemoryRecords,
@@ -121,7 +121,7 @@ def server_mb() -> float:
 
 async def serve(address: str) -> None:
     """Control worker and node workers of every node, until killed."""
-    client = await Client.connect(address, data_converter=pydantic_data_converter)
+    client = await Client.connect(address, data_converter=shared_data_converter)
     here = nodes()
     fleet = MemoryFleet(here, now=now)
     for node in here:

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
@@ -25,6 +24,7 @@ from temporalio.converter import (
 
 from sickbay.cluster_settings import CodecSettings
 from sickbay.errors import CodecKeyMissing, UsageError
+from sickbay.payloads import shared_data_converter
 from sickbay.secret_refs import read_secret
 
 ENCODING = "encoding"
@@ -165,7 +165,7 @@ def data_converter(settings: CodecSettings) -> DataConverter:
 
     With an active key failure messages and stack traces are encrypted too. Raises as `codec_of`.
     """
-    converter = dataclasses.replace(pydantic_data_converter, payload_codec=codec_of(settings))
+    converter = dataclasses.replace(shared_data_converter, payload_codec=codec_of(settings))
     if settings.active:
         return dataclasses.replace(converter, failure_converter_class=ClosedFailures)
     return converter

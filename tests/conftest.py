@@ -24,10 +24,10 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
+from sickbay.payloads import shared_data_converter
 from tests.postgres import find_binaries, postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -154,7 +154,7 @@ def _dev_server(cli: Path) -> dict[str, Any]:
     return {
         "dev_server_existing_path": str(cli),
         "dev_server_extra_args": extra,
-        "data_converter": pydantic_data_converter,
+        "data_converter": shared_data_converter,
         "search_attributes": [SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES],
     }
 
@@ -183,7 +183,7 @@ async def _virtual_clocks(cli: Path) -> AsyncIterator[WorkflowEnvironment]:
 @contextlib.asynccontextmanager
 async def _one_clock(server: Path) -> AsyncIterator[WorkflowEnvironment]:
     env = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(server), data_converter=pydantic_data_converter
+        test_server_existing_path=str(server), data_converter=shared_data_converter
     )
     try:
         await _add_search_attributes(env)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from sickbay.contracts.budget import BudgetInput
 from sickbay.domain import budget
@@ -25,6 +24,7 @@ from sickbay.domain.budget_state import (
     Withheld,
 )
 from sickbay.domain.node import Severity
+from sickbay.payloads import shared_data_converter
 
 T0 = datetime(2026, 3, 1, 10, tzinfo=UTC)
 MANY = 5000
@@ -60,7 +60,7 @@ def booked(asks, *, nodes=MANY, policy=None, **changes):
 
 async def payload_bytes(state, policy):
     carried = BudgetInput("train", state.nodes_on_record, policy, rows=to_rows(state))
-    [payload] = await pydantic_data_converter.encode([carried])
+    [payload] = await shared_data_converter.encode([carried])
     return payload.ByteSize()
 
 
@@ -303,7 +303,7 @@ def test_rows_say_exactly_what_the_state_said(state):
 @settings(deadline=None)
 @given(STATES)
 def test_the_weight_is_an_upper_bound(state):
-    [payload] = pydantic_data_converter.payload_converter.to_payloads([to_rows(state)])
+    [payload] = shared_data_converter.payload_converter.to_payloads([to_rows(state)])
     assert payload.ByteSize() <= Weight(state).total
 
 
@@ -319,6 +319,6 @@ def test_the_weight_stays_a_bound_while_asks_come_and_go(state, gone):
             left.pop(index)
             weight.drop_ask()
     now = replace(state, queue=tuple(left))
-    [payload] = pydantic_data_converter.payload_converter.to_payloads([to_rows(now)])
+    [payload] = shared_data_converter.payload_converter.to_payloads([to_rows(now)])
     assert payload.ByteSize() <= weight.total
     assert json.loads(payload.data)

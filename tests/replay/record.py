@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sickbay.contracts.names import SEARCH_ATTRIBUTES
@@ -21,6 +20,7 @@ from sickbay.contracts.repair import AdoptedHold
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Category, Treatment
 from sickbay.domain.proof import CheckName
+from sickbay.payloads import shared_data_converter
 from tests.workflows.conftest import POOL, Loop, running, utc_now
 
 Recorder = Callable[[Loop], Awaitable[dict[str, str]]]
@@ -102,7 +102,7 @@ async def on_a_server(count: int, recorded: Recorder) -> dict[str, str]:
     env = await WorkflowEnvironment.start_local(
         dev_server_existing_path=cli,
         dev_server_extra_args=["--log-level", "error"],
-        data_converter=pydantic_data_converter,
+        data_converter=shared_data_converter,
         search_attributes=[SearchAttributeKey.for_keyword(n) for n in SEARCH_ATTRIBUTES],
     )
     try:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
+from sickbay.payloads import shared_data_converter
 from workers.process import sandbox
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
@@ -25,7 +25,7 @@ def history_in(path):
 def replayer():
     return Replayer(
         workflows=[NodeRepair, PoolBudget],
-        data_converter=pydantic_data_converter,
+        data_converter=shared_data_converter,
         workflow_runner=sandbox(),
     )
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from temporalio import activity
 from temporalio.client import WorkflowExecutionStatus
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from sickbay.contracts.names import SCORING_WORKFLOW, scoring_workflow_id
 from sickbay.contracts.scoring import SCORE_POOL, STOP_SCORING, ScoringEnded, ScoringInput
+from sickbay.payloads import shared_data_converter
 from workflows.pool_scoring import PoolScoring
 
 TEMPORAL = Path(sys.executable).with_name("temporal")
@@ -47,7 +47,7 @@ class Scorer:
 async def test_it_runs_on_after_a_lost_attempt_and_ends_by_stop(rule_content):
     scorer = Scorer()
     env = await WorkflowEnvironment.start_local(
-        dev_server_existing_path=str(TEMPORAL), data_converter=pydantic_data_converter
+        dev_server_existing_path=str(TEMPORAL), data_converter=shared_data_converter
     )
     try:
         async with Worker(

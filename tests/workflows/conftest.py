@@ -19,7 +19,6 @@ import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
@@ -39,6 +38,7 @@ from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Category, Node, Severity, Treatment
 from sickbay.errors import Refused
+from sickbay.payloads import shared_data_converter
 from sickbay.testing import (
     MemoryCheckRunner,
     MemoryEvidence,
@@ -356,7 +356,7 @@ async def small_server(cli: Path, *, events: int) -> AsyncIterator[WorkflowEnvir
     env = await WorkflowEnvironment.start_local(
         dev_server_existing_path=str(cli),
         dev_server_extra_args=extra,
-        data_converter=pydantic_data_converter,
+        data_converter=shared_data_converter,
         search_attributes=[SearchAttributeKey.for_keyword(n) for n in names.SEARCH_ATTRIBUTES],
     )
     try:

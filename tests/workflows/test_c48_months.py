@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from temporalio import activity
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, Worker
 
 from sickbay.contracts import names
 from sickbay.contracts.scoring import SCORE_POOL, ScoringEnded, ScoringInput
 from sickbay.domain.node import Treatment
+from sickbay.payloads import shared_data_converter
 from tests.workflows.conftest import POLICY, POOL, Loop, running, small_server
 from workers.process import sandbox
 from workflows.node_repair import NodeRepair
@@ -34,7 +34,7 @@ async def replays(handle):
     """The present run's history replays with today's code."""
     replayer = Replayer(
         workflows=[NodeRepair, PoolBudget, PoolScoring],
-        data_converter=pydantic_data_converter,
+        data_converter=shared_data_converter,
         workflow_runner=sandbox(),
     )
     await replayer.replay_workflow(await handle.fetch_history())

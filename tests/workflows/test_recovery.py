@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from activities.sweep import SweepActivities
@@ -18,6 +17,7 @@ from sickbay.domain.health import Health, Standing
 from sickbay.domain.node import Severity, Treatment
 from sickbay.domain.recovery import RemedyKind
 from sickbay.errors import Unreachable
+from sickbay.payloads import shared_data_converter
 from sickbay.recovery import Recovery
 from tests.workflows.conftest import POOL, utc_now
 from workers.process import sandbox
@@ -355,7 +355,7 @@ async def test_two_control_workers_sweep_once_and_never_beside_each_other(tempor
     async def another_process():
         """A client of its own: one process may serve a queue once."""
         address = client.service_client.config.target_host
-        return await Client.connect(address, data_converter=pydantic_data_converter)
+        return await Client.connect(address, data_converter=shared_data_converter)
 
     def worker(client):
         sweep = SweepActivities(counting, retention=counting, pager=None, clock=utc_now)
