@@ -138,7 +138,7 @@ async def kill_at_random(f, rng: random.Random, ends_at: float) -> Counter:
     """Kill -9, of one process or two at once, every few seconds."""
     killed = Counter()
     while time.monotonic() < ends_at:
-        await asyncio.sleep(rng.uniform(2.0, 7.0))
+        await asyncio.sleep(rng.uniform(3.0, 9.0))
         for victim in rng.sample(VICTIMS, rng.choice([1, 1, 2])):
             if killed[victim] < MOST_KILLS_OF_ONE:
                 f.kill(victim)
@@ -198,7 +198,6 @@ async def still_broken(f, person: Person) -> list[str]:
 async def lost(f, person: Person) -> list[str]:
     """Faults forgotten, and gates that stay closed though nothing will open them."""
     rows = (await f.http.get("/scheduler/nodes")).json()
-    rows = rows["nodes"] if isinstance(rows, dict) else rows
     closed = [f"{r['node']}: {r['marks']}" for r in rows if r["marks"]]
     ended = [(await node_view(f.records.store, r["node"])).holds for r in rows]
     return [*await still_broken(f, person), *closed, *(h.id for holds in ended for h in holds)]
