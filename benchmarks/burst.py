@@ -11,22 +11,16 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
-from repairs import control_worker, fault, now, server
+from repairs import fault, server
 from temporalio.client import Client
 
-from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts.repair import RepairPolicy
-from sickbay.contracts.steps import Effect, Permission
-from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.contracts.steps import Effect
 from sickbay.domain.gate import Hold, HoldKind
 from sickbay.domain.node import Node
-from sickbay.testing import (
-    MemoryFleet,
-    MemoryRecords,
-    MemorySafety,
-    MemoryScheduler,
-    some_nodes,
-)
+from sickbay.testing import MemoryFleet, MemoryRecords, MemoryScheduler, some_nodes
+from sickbay.testing.loop import MemoryLoop, lifted
+from workers.process import utc_now
 
 SIZES = (150, 375, 750)
 TARGET_P90_S = {150: 3.0, 375: 6.0, 750: 12.0}
@@ -103,16 +97,17 @@ async def our_burst(
     """Seconds from each node's event to its closed gate."""
     pool = f"burst{one_by_one}{size}{'spread' if spread_s else ''}"
     nodes = pool_of(pool, size)
-    fleet = MemoryFleet(nodes, now=now)
-    records = MemoryRecords(dict(fleet.records))
-    scheduler = SlowScheduler(fleet)
-    lifted = BudgetPolicy(allowance=size, cap=size, storm_factor=1e9)
-    sizes = {pool: PoolSize(nodes_on_record=size, policy=lifted, reconcile_s=3600.0)}
-    permits = TemporalPermits(client, sizes=sizes)
-    policy = RepairPolicy(node_queue_timeout_s=3600.0)
-    repairs = TemporalRepairs(client, policy_of=lambda _pool: policy)
-    safety = MemorySafety(mode=Permission.ACT)
-    worker = control_worker(client, fleet, records, safety, scheduler, permits)
+    loop = MemoryLoop(
+        client,
+        nodes=nodes,
+        pool=pool,
+        policy=RepairPolicy(node_queue_timeout_s=3600.0),
+        budget=lifted(size),
+        scheduler=SlowScheduler,
+    )
+    scheduler = loop.scheduler
+    assert isinstance(scheduler, SlowScheduler)
+    worker = loop.control_worker()
     at: dict[str, float] = {}
     began = time.perf_counter()
     waiting = [(n.id, began + spread_s * i / size) for i, n in enumerate(nodes)][::-1]
@@ -122,7 +117,7 @@ async def our_burst(
             node, due = waiting.pop()
             await asyncio.sleep(max(due - time.perf_counter(), 0.0))
             at[node] = time.perf_counter()
-            await repairs.report(fault(node), pool=pool)
+            await loop.repairs.report(fault(node), pool=pool)
             while one_by_one and node not in scheduler.closed_at:
                 await asyncio.sleep(0.001)
 
@@ -142,15 +137,15 @@ async def our_burst(
 async def serial_burst(size: int) -> list[float]:
     """The same calls one node after the other: record the hold, close, record the move."""
     nodes = pool_of(f"serial{size}", size)
-    fleet = MemoryFleet(nodes, now=now)
+    fleet = MemoryFleet(nodes, now=utc_now)
     records = MemoryRecords(dict(fleet.records))
     scheduler = SlowScheduler(fleet)
     began = time.perf_counter()
     for node in nodes:
         mark = f"sickbay:{node.id}.1"
-        await records.place_hold(hold_of(node.id, mark, at=now()))
+        await records.place_hold(hold_of(node.id, mark, at=utc_now()))
         await scheduler.close_gate(node.id, mark=mark, reason="hard_fail:xid_48")
-        await records.gate_moved(node.id, open_=False, at=now())
+        await records.gate_moved(node.id, open_=False, at=utc_now())
     return [scheduler.closed_at[n.id] - began for n in nodes]
 
 

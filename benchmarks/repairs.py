@@ -10,46 +10,22 @@ import json
 import statistics
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import PollerBehaviorSimpleMaximum, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.checks import CheckActivities
-from activities.drain import DrainActivities
-from activities.gate import GateActivities
-from activities.people import PeopleActivities
-from activities.permit import PermitActivities
-from activities.records import RecordActivities
-from activities.treatment import TreatmentActivities
 from sickbay.cli.processes import DYNAMIC_CONFIG, temporal_cli
-from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts import names
 from sickbay.contracts.repair import Fault, RepairPolicy
-from sickbay.contracts.steps import Permission
-from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Category, Severity, Treatment
 from sickbay.payloads import shared_data_converter
-from sickbay.testing import (
-    MemoryCheckRunner,
-    MemoryEvidence,
-    MemoryFleet,
-    MemoryJournal,
-    MemoryNodeControl,
-    MemoryPager,
-    MemoryRecords,
-    MemorySafety,
-    MemoryScheduler,
-    MemoryTickets,
-    some_nodes,
-)
-from workers.process import patient, sandbox
-from workers.wiring import activities_of
-from workflows.node_repair import NodeRepair
-from workflows.pool_budget import PoolBudget
+from sickbay.testing import some_nodes
+from sickbay.testing.loop import MemoryLoop, lifted
+from workers.process import utc_now
 
 REPAIRS = 200
 AT_ONCE = 50
@@ -75,11 +51,6 @@ class Bare:
             await workflow.execute_activity(nothing, start_to_close_timeout=limit)
         for _ in range(LOCAL):
             await workflow.execute_local_activity(nothing, start_to_close_timeout=limit)
-
-
-def now() -> datetime:
-    """The wall clock."""
-    return datetime.now(UTC)
 
 
 @contextlib.asynccontextmanager
@@ -118,27 +89,22 @@ async def our_rate(client: Client, *, pool: str) -> float:
         n.__class__(f"{pool}-{i:04d}", pool, f"{pool}-g{i}", n.rack, n.node_class, n.parts)
         for i, n in enumerate(some_nodes(REPAIRS), start=1)
     )
-    fleet = MemoryFleet(nodes, now=now)
-    records = MemoryRecords(dict(fleet.records))
-    safety = MemorySafety(mode=Permission.ACT)
-    scheduler = MemoryScheduler(fleet)
-    lifted = BudgetPolicy(allowance=REPAIRS, cap=REPAIRS, storm_factor=1000)
-    size = PoolSize(nodes_on_record=REPAIRS, policy=lifted, reconcile_s=3600.0)
-    permits = TemporalPermits(client, sizes={pool: size})
-    repairs = TemporalRepairs(client, policy_of=lambda _pool: RepairPolicy(drain_poll_s=0.05))
-    control = control_worker(client, fleet, records, safety, scheduler, permits)
-    workers = [
-        control,
-        *(node_worker(client, n.id, fleet, records, safety, scheduler) for n in nodes),
-    ]
+    loop = MemoryLoop(
+        client,
+        nodes=nodes,
+        pool=pool,
+        policy=RepairPolicy(drain_poll_s=0.05),
+        budget=lifted(REPAIRS),
+    )
+    workers = [loop.control_worker(), *(loop.node_worker(n.id) for n in nodes)]
     running = [asyncio.create_task(w.run()) for w in workers]
     began = time.perf_counter()
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(node: str) -> None:
         async with limit:
-            fleet.break_part(node, "gpu0", cured_by=(Treatment.RESET,))
-            await repairs.report(fault(node), pool=pool)
+            loop.fleet.break_part(node, "gpu0", cured_by=(Treatment.RESET,))
+            await loop.repairs.report(fault(node), pool=pool)
             view = await client.get_workflow_handle(names.repair_workflow_id(node)).result()
             assert view["ending"] == "returned", view
 
@@ -154,7 +120,7 @@ def fault(node: str, *, treatment: Treatment = Treatment.RESET) -> Fault:
     return Fault(
         id=f"{node}/1",
         node=node,
-        observed_at=now(),
+        observed_at=utc_now(),
         reason="hard_fail:xid_48",
         severity=Severity.MAJOR,
         category=Category.MEMORY,
@@ -162,50 +128,6 @@ def fault(node: str, *, treatment: Treatment = Treatment.RESET) -> Fault:
         hard=True,
         slot="gpu0",
         treatment=treatment,
-    )
-
-
-def control_worker(client, fleet, records, safety, scheduler, permits) -> Worker:
-    """The one control worker."""
-    owners = [
-        GateActivities(scheduler, records=records, safety=safety, permits=permits, clock=now),
-        PeopleActivities(
-            MemoryTickets(fleet), pager=MemoryPager(fleet), inventory=records, safety=safety
-        ),
-        PermitActivities(permits, records=records),
-        RecordActivities(records, clock=now),
-        DrainActivities(scheduler, safety=safety, clock=now),
-    ]
-    return patient(
-        Worker(
-            client,
-            task_queue=names.CONTROL_QUEUE,
-            workflows=[NodeRepair, PoolBudget],
-            activities=[m for owner in owners for m in activities_of(owner)],
-            workflow_runner=sandbox(),
-        )
-    )
-
-
-def node_worker(client, node, fleet, records, safety, scheduler) -> Worker:
-    """One node's worker."""
-    control = MemoryNodeControl(fleet, node=node)
-    checks = CheckActivities(
-        MemoryCheckRunner(fleet),
-        control=control,
-        evidence=MemoryEvidence(),
-        safety=safety,
-        inventory=records,
-    )
-    treatment = TreatmentActivities(
-        control, journal=MemoryJournal(), scheduler=scheduler, safety=safety, clock=now
-    )
-    return Worker(
-        client,
-        task_queue=names.node_queue(node),
-        activities=[*activities_of(checks), *activities_of(treatment)],
-        max_concurrent_activities=1,
-        activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
     )
 
 

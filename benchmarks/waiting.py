@@ -10,28 +10,22 @@ import sys
 import time
 
 import psutil
-from repairs import control_worker, fault, node_worker, now, server
+from repairs import fault, server
 from temporalio.client import Client
 
-from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
+from sickbay.client import TemporalRepairs
 from sickbay.contracts.repair import OperatorNote, RepairPolicy
-from sickbay.contracts.steps import Permission
-from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from sickbay.errors import Refused, SickbayError, Unreachable
 from sickbay.payloads import shared_data_converter
-from sickbay.testing import (
-    MemoryFleet,
-    MemoryRecords,
-    MemorySafety,
-    MemoryScheduler,
-    some_nodes,
-)
+from sickbay.testing import some_nodes
+from sickbay.testing.loop import MemoryLoop, lifted
 
 WAITING = 1000
 POOL = "parts"
 AT_ONCE = 25
 GIVE_UP_S = 900.0
+POLICY = RepairPolicy(drain_poll_s=0.05)
 WORKER = "--serve"
 
 
@@ -89,7 +83,7 @@ def nodes():
 
 
 def repairs_of(client: Client) -> TemporalRepairs:
-    return TemporalRepairs(client, policy_of=lambda _pool: RepairPolicy(drain_poll_s=0.05))
+    return TemporalRepairs(client, policy_of=lambda _pool: POLICY)
 
 
 async def started(address: str) -> asyncio.subprocess.Process:
@@ -123,18 +117,10 @@ async def serve(address: str) -> None:
     """Control worker and node workers of every node, until killed."""
     client = await Client.connect(address, data_converter=shared_data_converter)
     here = nodes()
-    fleet = MemoryFleet(here, now=now)
+    loop = MemoryLoop(client, nodes=here, pool=POOL, policy=POLICY, budget=lifted(WAITING))
     for node in here:
-        fleet.break_part(node.id, "gpu0", cured_by=(Treatment.SWAP,))
-    records = MemoryRecords(dict(fleet.records))
-    scheduler, safety = MemoryScheduler(fleet), MemorySafety(mode=Permission.ACT)
-    lifted = BudgetPolicy(allowance=WAITING, cap=WAITING, storm_factor=1e9)
-    size = PoolSize(nodes_on_record=WAITING, policy=lifted, reconcile_s=3600.0)
-    permits = TemporalPermits(client, sizes={POOL: size})
-    workers = [
-        control_worker(client, fleet, records, safety, scheduler, permits),
-        *(node_worker(client, n.id, fleet, records, safety, scheduler) for n in here),
-    ]
+        loop.fleet.break_part(node.id, "gpu0", cured_by=(Treatment.SWAP,))
+    workers = [loop.control_worker(), *(loop.node_worker(n.id) for n in here)]
     running = [asyncio.create_task(w.run()) for w in workers]
     print("serves", flush=True)
     await asyncio.gather(*running)

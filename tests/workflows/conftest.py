@@ -10,53 +10,29 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import WorkflowHandle
 from temporalio.common import SearchAttributeKey
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
-from activities.checks import CheckActivities
-from activities.drain import DrainActivities
-from activities.gate import GateActivities
-from activities.neighbour import NeighbourActivities
-from activities.people import PeopleActivities
-from activities.permit import PermitActivities
-from activities.records import RecordActivities
-from activities.treatment import TreatmentActivities
-from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts import names
 from sickbay.contracts.budget import BudgetSwitch
 from sickbay.contracts.repair import Fault, OperatorNote, RepairPolicy, RepairView
 from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
-from sickbay.domain.node import Category, Node, Severity, Treatment
+from sickbay.domain.node import Category, Severity, Treatment
 from sickbay.errors import Refused
 from sickbay.payloads import shared_data_converter
-from sickbay.testing import (
-    MemoryCheckRunner,
-    MemoryEvidence,
-    MemoryFleet,
-    MemoryJournal,
-    MemoryNodeControl,
-    MemoryPager,
-    MemoryRecords,
-    MemorySafety,
-    MemoryScheduler,
-    MemoryTickets,
-    some_nodes,
-)
+from sickbay.testing import some_nodes
+from sickbay.testing.loop import MemoryLoop
 from tests.conftest import DYNAMIC_CONFIG
-from workers.process import patient, sandbox
-from workers.wiring import activities_of
-from workflows.node_repair import NodeRepair
-from workflows.pool_budget import PoolBudget
+from workers.process import utc_now
 
 WITHIN_S = 60.0
 POLL_S = 0.05
@@ -77,100 +53,13 @@ POLICY = RepairPolicy(
 )
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Loop:
+class Loop(MemoryLoop):
     """The running loop, and all that a test scripts or reads of it."""
 
-    def __init__(
-        self,
-        env: WorkflowEnvironment,
-        *,
-        nodes: tuple[Node, ...],
-        policy: RepairPolicy,
-        budget: BudgetPolicy,
-        mode: Permission,
-    ) -> None:
+    def __init__(self, env: WorkflowEnvironment, **parts: Any) -> None:
+        super().__init__(env.client, pool=POOL, **parts)
         self.env = env
-        self.client: Client = env.client
-        self.fleet = MemoryFleet(nodes, now=utc_now)
-        self.records = MemoryRecords(dict(self.fleet.records))
-        self.safety = MemorySafety(mode=mode)
-        self.tickets = MemoryTickets(self.fleet)
-        self.pager = MemoryPager(self.fleet)
-        self.evidence = MemoryEvidence()
-        self.runner = MemoryCheckRunner(self.fleet)
-        self.scheduler = MemoryScheduler(self.fleet)
-        self.control = {n.id: MemoryNodeControl(self.fleet, node=n.id) for n in nodes}
-        self.journals = {n.id: MemoryJournal() for n in nodes}
-        size = PoolSize(nodes_on_record=len(nodes), policy=budget, reconcile_s=3600.0)
-        self.permits = TemporalPermits(self.client, sizes={POOL: size})
-        self.repairs = TemporalRepairs(self.client, policy_of=lambda _pool: policy)
-        self.interceptors: list[Any] = []
-        self.neighbours = NeighbourActivities(
-            self.scheduler,
-            records=self.records,
-            safety=self.safety,
-            repairs=self.repairs,
-            clock=utc_now,
-        )
         self._ids = itertools.count(1)
-
-    # --- workers --------------------------------------------------------------------------------
-
-    def control_worker(self) -> Worker:
-        owners = [
-            GateActivities(
-                self.scheduler,
-                records=self.records,
-                safety=self.safety,
-                permits=self.permits,
-                clock=utc_now,
-            ),
-            PeopleActivities(
-                self.tickets, pager=self.pager, inventory=self.records, safety=self.safety
-            ),
-            PermitActivities(self.permits, records=self.records),
-            RecordActivities(self.records, clock=utc_now),
-            DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
-            self.neighbours,
-        ]
-        return patient(
-            Worker(
-                self.client,
-                task_queue=names.CONTROL_QUEUE,
-                workflows=[NodeRepair, PoolBudget],
-                activities=[method for owner in owners for method in activities_of(owner)],
-                workflow_runner=sandbox(),
-                interceptors=self.interceptors,
-            )
-        )
-
-    def node_worker(self, node: str) -> Worker:
-        checks = CheckActivities(
-            self.runner,
-            control=self.control[node],
-            evidence=self.evidence,
-            safety=self.safety,
-            inventory=self.records,
-        )
-        treatment = TreatmentActivities(
-            self.control[node],
-            journal=self.journals[node],
-            scheduler=self.scheduler,
-            safety=self.safety,
-            clock=utc_now,
-        )
-        return Worker(
-            self.client,
-            task_queue=names.node_queue(node),
-            activities=[*activities_of(checks), *activities_of(treatment)],
-            max_concurrent_activities=1,
-            activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
-            interceptors=self.interceptors,
-        )
 
     # --- what a test does -----------------------------------------------------------------------
 
