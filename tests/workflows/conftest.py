@@ -26,7 +26,9 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.loads import Loads
 from activities.neighbour import NeighbourActivities
+from activities.out_of_band import Ledger, OutOfBandActivities, Outside, Rules
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
@@ -34,19 +36,27 @@ from activities.treatment import TreatmentActivities
 from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts import names
 from sickbay.contracts.budget import BudgetSwitch
+from sickbay.contracts.operations import OutOfBandTimes
 from sickbay.contracts.repair import Fault, OperatorNote, RepairPolicy, RepairView
 from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.node import Category, Node, Severity, Treatment
+from sickbay.domain.radius import Limits
+from sickbay.domain.repair import LADDER
 from sickbay.errors import Refused
 from sickbay.testing import (
+    MemoryBmc,
     MemoryCheckRunner,
     MemoryEvidence,
     MemoryFleet,
     MemoryJournal,
+    MemoryLeases,
     MemoryNodeControl,
+    MemoryOperations,
     MemoryPager,
     MemoryRecords,
+    MemoryRollouts,
     MemorySafety,
     MemoryScheduler,
     MemoryTickets,
@@ -75,6 +85,11 @@ POLICY = RepairPolicy(
     permit_recheck_s=0.2,
     stopped_recheck_s=0.05,
 )
+# The whole ladder, and how long controllers in memory are given.
+WHOLE_LADDER = replace(POLICY, available=LADDER, reflash_deadline_s=30.0)
+TIMES = OutOfBandTimes(poll_s=0.01, answer_wait_s=0.1, off_s=0.02, back_s=3.0, flash_quiet_s=0.2)
+OLD, NEW = "96.00.5E", "96.00.74"
+IMAGE = FirmwareImage("GPU_*", NEW, "hgx-8", "fw.bin", "0" * 64)
 
 
 def utc_now() -> datetime:
@@ -109,6 +124,11 @@ class Loop:
         self.permits = TemporalPermits(self.client, sizes={POOL: size})
         self.repairs = TemporalRepairs(self.client, policy_of=lambda _pool: policy)
         self.interceptors: list[Any] = []
+        old = {"GPU_0": OLD, "GPU_1": OLD}
+        self.bmc = MemoryBmc(self.fleet, versions={n.id: old for n in nodes})
+        self.ledger = Ledger(MemoryOperations(), MemoryLeases(), MemoryRollouts())
+        self.limits = Limits()
+        self.images: tuple[FirmwareImage, ...] = (IMAGE,)
         self.neighbours = NeighbourActivities(
             self.scheduler,
             records=self.records,
@@ -133,9 +153,10 @@ class Loop:
                 self.tickets, pager=self.pager, inventory=self.records, safety=self.safety
             ),
             PermitActivities(self.permits, records=self.records),
-            RecordActivities(self.records, clock=utc_now),
+            RecordActivities(self.records, clock=utc_now, rollouts=self.ledger.rollouts),
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
             self.neighbours,
+            self.out_of_band(),
         ]
         return patient(
             Worker(
@@ -146,6 +167,21 @@ class Loop:
                 workflow_runner=sandbox(),
                 interceptors=self.interceptors,
             )
+        )
+
+    def out_of_band(self) -> OutOfBandActivities:
+        return OutOfBandActivities(
+            Outside(
+                self.bmc, self.bmc, self.scheduler, self.bmc, self.safety, inventory=self.records
+            ),
+            ledger=self.ledger,
+            rules=Rules(self.limits, self.images, TIMES),
+            clock=utc_now,
+        )
+
+    def loads(self) -> Loads:
+        return Loads(
+            self.ledger.leases, limits=self.limits, inventory=self.records, clock=utc_now
         )
 
     def node_worker(self, node: str) -> Worker:
