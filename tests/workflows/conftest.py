@@ -180,9 +180,7 @@ class Loop:
         )
 
     def loads(self) -> Loads:
-        return Loads(
-            self.ledger.leases, limits=self.limits, inventory=self.records, clock=utc_now
-        )
+        return Loads(self.ledger.leases, limits=self.limits, inventory=self.records, clock=utc_now)
 
     def node_worker(self, node: str) -> Worker:
         checks = CheckActivities(
@@ -191,6 +189,7 @@ class Loop:
             evidence=self.evidence,
             safety=self.safety,
             inventory=self.records,
+            loads=self.loads(),
         )
         treatment = TreatmentActivities(
             self.control[node],
@@ -198,6 +197,7 @@ class Loop:
             scheduler=self.scheduler,
             safety=self.safety,
             clock=utc_now,
+            loads=self.loads(),
         )
         return Worker(
             self.client,

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Treatment
 from tests.workflows.conftest import POLICY, WHOLE_LADDER
 
 # A return must not answer by itself: probation would skip the reset already the second time.
 TWICE = replace(WHOLE_LADDER, probation_s=0.0, attempts_per_rung=2)
+MANY = BudgetPolicy(allowance=20, cap=20)
 BOTH = (Treatment.RESET, Treatment.REBOOT)
 
 
@@ -75,7 +77,7 @@ async def test_c21_a_spent_ladder_pages_a_person_once_and_keeps_the_node(start, 
 
 
 async def test_c21_another_part_and_another_category_have_their_own_count(start):
-    async with start(policy=TWICE) as loop:
+    async with start(policy=TWICE, budget=MANY) as loop:
         for slot in ("gpu0", "gpu0", "gpu1"):
             await loop.broken("n001", *BOTH, slot=slot)
             assert (await loop.ended()).ending == "returned"
@@ -86,7 +88,7 @@ async def test_c21_another_part_and_another_category_have_their_own_count(start)
 
 
 async def test_c21_a_reboot_does_not_begin_the_count_anew_and_a_new_part_does(start):
-    async with start(policy=TWICE) as loop:
+    async with start(policy=TWICE, budget=MANY) as loop:
         for _ in range(3):
             await loop.broken("n001", *BOTH)
             assert (await loop.ended()).ending == "returned"

@@ -9,7 +9,7 @@ from sickbay.contracts.firmware import FlashStart
 from sickbay.contracts.repair import PartReplaced
 from sickbay.contracts.steps import Effect, Outcome
 from sickbay.domain.firmware import RolloutKey, RolloutStage
-from sickbay.domain.node import Treatment
+from sickbay.domain.node import Category, Treatment
 from sickbay.domain.radius import Lease, Limits, Load
 from tests.workflows.conftest import NEW, OLD, POLICY, WHOLE_LADDER, utc_now
 
@@ -20,9 +20,7 @@ KEY = RolloutKey("hgx-8", "GPU_*", NEW)
 
 async def wants_firmware(loop, node, **changes):
     """A fault whose finding asks for a reflash, which cures it."""
-    loop.fleet.break_part(
-        node, "gpu0", cured_by={Treatment.REFLASH}, first_rung=Treatment.REFLASH
-    )
+    loop.fleet.break_part(node, "gpu0", cured_by={Treatment.REFLASH}, first_rung=Treatment.REFLASH)
     return await loop.report(node, treatment=Treatment.REFLASH, **changes)
 
 
@@ -161,6 +159,33 @@ async def test_c53_the_second_node_is_flashed_only_when_the_first_has_returned(s
         assert second.treatment is Treatment.REFLASH
         assert returned["n001"] < second.ended_at
         assert (await the_rollout(loop)).stage is RolloutStage.PROVEN
+
+
+async def test_a_stress_run_waits_for_its_rack_treats_nothing_and_does_not_climb(start):
+    def one_per_rack(loop):
+        loop.limits = Limits(per_rack={Load.STRESS: 1})
+
+    policy = replace(WHOLE_LADDER, suite_deadline_s=0.4)
+    async with start(policy=policy, prepare=one_per_rack) as loop:
+        busy = Lease("other", Load.STRESS, "n009", "rack0", "", utc_now() + timedelta(hours=1))
+        loop.ledger.leases.held["other"] = busy
+        await loop.broken("n001", Treatment.RESET, category=Category.THERMAL)
+        # A suite that stresses nothing waits for nobody.
+        await loop.broken("n002", Treatment.RESET, category=Category.MEMORY)
+        await loop.until_count("diagnose blocked", 2)
+        blocked = [s.detail for s in loop.records.steps if s.outcome == "blocked"]
+        assert set(blocked) == {"waits: 1 stress runs run in rack rack0"}
+        assert loop.fleet.log.count("checks.gpu_state", node="n001") == 0
+        assert loop.fleet.done("n001") == []
+        assert (await loop.ended("n002")).ending == "returned"
+        await loop.ledger.leases.give_back("other")
+        view = await loop.ended()
+        assert view.ending == "returned"
+        assert loop.fleet.done("n001") == [Treatment.RESET]
+        assert {(lease.load, lease.node) for lease in loop.ledger.leases.taken} == {
+            (Load.STRESS, "n001")
+        }
+        assert loop.ledger.leases.held == {}
 
 
 # --- firmware that may not be flashed -------------------------------------------------------------
