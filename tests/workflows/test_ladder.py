@@ -171,7 +171,9 @@ async def test_a_stress_run_waits_for_its_rack_treats_nothing_and_does_not_climb
         loop.ledger.leases.held["other"] = busy
         await loop.broken("n001", Treatment.RESET, category=Category.THERMAL)
         # A suite that stresses nothing waits for nobody.
-        await loop.broken("n002", Treatment.RESET, category=Category.MEMORY)
+        memory = Category.MEMORY
+        loop.fleet.break_part("n002", "gpu0", cured_by={Treatment.RESET}, category=memory)
+        await loop.report("n002", category=memory)
         await loop.until_count("diagnose blocked", 2)
         blocked = [s.detail for s in loop.records.steps if s.outcome == "blocked"]
         assert set(blocked) == {"waits: 1 stress runs run in rack rack0"}
