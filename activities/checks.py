@@ -11,11 +11,20 @@ from typing import Any, TypeVar
 from temporalio import activity
 
 from activities.effects import withheld_by
+from activities.loads import Loads
 from sickbay.contracts.steps import Action, NodeFacts, SuiteAnswer, SuiteRequest
 from sickbay.domain.evidence import EvidenceRef
 from sickbay.domain.neighbour import Borrowed
 from sickbay.domain.node import Node
-from sickbay.domain.proof import PAIR, Check, CheckResult, SuiteResult, suite_verdict
+from sickbay.domain.proof import (
+    PAIR,
+    Check,
+    CheckResult,
+    SuiteResult,
+    is_stress,
+    suite_verdict,
+)
+from sickbay.domain.radius import Load
 from sickbay.domain.reading import Finding, Verdict
 from sickbay.errors import NodeUnreadable
 from sickbay.ports import CheckRunner, Evidence, Inventory, NodeControl, Safety
@@ -41,16 +50,22 @@ class CheckActivities:
         evidence: Evidence,
         safety: Safety,
         inventory: Inventory,
+        loads: Loads | None = None,
     ) -> None:
         self._runner = runner
         self._control = control
         self._evidence = evidence
         self._safety = safety
         self._inventory = inventory
+        self._loads = loads
 
     @activity.defn(name="run_suite")
     async def run_suite(self, request: SuiteRequest) -> SuiteAnswer:
-        """Run every check of the suite; one failing check does not hide the others' results."""
+        """Run every check of the suite; one failing check does not hide the others' results.
+
+        Raises:
+            ApplicationError: transient, a stress run waits for its place in rack and power unit.
+        """
         step = request.step
         permission = await self._safety.permission(pool=step.pool, action=Action.DIAGNOSE)
         if held := withheld_by(permission, step=step):
@@ -58,6 +73,19 @@ class CheckActivities:
         node = await self._inventory.node(step.node)
         if node is None:
             return SuiteAnswer(result=None)
+        if self._loads is None or not is_stress(request.suite):
+            return await self._checked(request, node)
+        waited = await self._loads.take(
+            Load.STRESS, step=step, lasts_s=request.deadline_s, longest_s=request.deadline_s
+        )
+        if waited is not None:
+            return SuiteAnswer(result=None, waits=waited.effect.detail)
+        try:
+            return await self._checked(request, node)
+        finally:
+            await self._loads.give_back(step.operation_id)
+
+    async def _checked(self, request: SuiteRequest, node: Node) -> SuiteAnswer:
         lent = request.neighbour
         other = await self._inventory.node(lent.node) if lent is not None else None
         ends_at = time.monotonic() + request.deadline_s

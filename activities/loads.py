@@ -11,7 +11,10 @@ from sickbay.ports_out_of_band import Leases
 
 
 class Loads:
-    """Leases of shared power, under the limits of this installation."""
+    """Leases of shared power, under the limits of this installation.
+
+    A load without any limit takes no lease: nobody waits for it.
+    """
 
     def __init__(
         self, leases: Leases, *, limits: Limits, inventory: Inventory, clock: Clock
@@ -31,6 +34,8 @@ class Loads:
         Raises:
             ApplicationError: transient, with what runs there; Temporal tries again.
         """
+        if not self._limits.bound(load):
+            return None
         known = await self._inventory.node(step.node)
         if known is None:
             return None

@@ -176,6 +176,7 @@ def node_activities(
     )
     safety = StoreSafety(records.store, modes=settings.modes([node.pool]), clock=utc_now)
     expected = settings.classes.get(node.node_class, ClassSettings())
+    loads = _loads(settings, records)
     checks = CheckActivities(
         ToolCheckRunner(
             env=env,
@@ -190,6 +191,7 @@ def node_activities(
         ),
         safety=safety,
         inventory=records,
+        loads=loads,
     )
     treatment = TreatmentActivities(
         control,
@@ -197,14 +199,14 @@ def node_activities(
         scheduler=out.scheduler(),
         safety=safety,
         clock=utc_now,
-        loads=Loads(
-            StoreLeases(records.store),
-            limits=settings.limits.limits(),
-            inventory=records,
-            clock=utc_now,
-        ),
+        loads=loads,
     )
     return [*activities_of(checks), *activities_of(treatment)]
+
+
+def _loads(settings: Settings, records: StoreRecords) -> Loads:
+    limits = settings.limits.limits()
+    return Loads(StoreLeases(records.store), limits=limits, inventory=records, clock=utc_now)
 
 
 def disk_full_pages(records: StoreRecords) -> DiskFullPages:

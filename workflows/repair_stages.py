@@ -272,6 +272,8 @@ class RepairStages:
             return await self.unanswered(error), None
         if answer.withheld is not None:
             return Done(StageOutcome.OBSERVED, f"observe mode: would have run {verb}"), None
+        if answer.waits:
+            return Done(StageOutcome.BLOCKED, answer.waits), None
         if answer.result is None:
             await c.sleep_retry()
             return Done(StageOutcome.INCONCLUSIVE, "the node is not on record"), None

@@ -138,12 +138,14 @@ class SuiteAnswer:
     """A suite's result, or why none may be had.
 
     `parts` names the parts (UUID, else serial) that were there when it ended: empty when the node
-    could not say, None when it was not asked.
+    could not say, None when it was not asked. `waits` says for whom a suite waited in vain: nothing
+    of it has run.
     """
 
     result: SuiteResult | None
     withheld: Permission | None = None
     parts: tuple[str, ...] | None = None
+    waits: str = ""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,9 @@ _MEASURED: dict[Category, tuple[CheckName, ...]] = {
     Category.FABRIC: (CheckName.NCCL_NODE, CheckName.NCCL_PAIR),
     Category.PERFORMANCE: (CheckName.NVBANDWIDTH,),
 }
+# DCGM's tests that load every GPU fully for minutes, and the copies over all links at once.
+STRESS_TESTS = frozenset({"diagnostic", "targeted_stress", "targeted_power"})
+STRESS_CHECKS = frozenset({CheckName.NVBANDWIDTH})
 _LAST = (CheckName.NVBANDWIDTH, CheckName.NCCL_NODE, CheckName.NCCL_PAIR)
 PAIR = Check(CheckName.NCCL_PAIR)
 PAIR_EVIDENCE = "nccl_pair"
@@ -115,6 +118,11 @@ def owes_pair(categories: Sequence[Category], *, evidence: Sequence[str]) -> boo
     """
     trigger = categories[0] if categories else None
     return trigger is Category.FABRIC or PAIR_EVIDENCE in evidence
+
+
+def is_stress(suite: Suite) -> bool:
+    """Whether the suite drives a whole node's power up, so that its rack and power unit feel it."""
+    return any(c.name in STRESS_CHECKS or STRESS_TESTS & set(c.tests) for c in suite.checks)
 
 
 def covers(suite: Suite, *categories: Category) -> bool:

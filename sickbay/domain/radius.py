@@ -31,6 +31,10 @@ class Limits:
     per_rack: Mapping[Load, int] = field(default_factory=dict)
     per_power_unit: Mapping[Load, int] = field(default_factory=dict)
 
+    def bound(self, load: Load) -> bool:
+        """Whether this load has a limit anywhere."""
+        return load in self.per_rack or load in self.per_power_unit
+
 
 @dataclass(frozen=True)
 class Lease:

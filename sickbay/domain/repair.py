@@ -113,6 +113,7 @@ TABLE: Mapping[tuple[Stage, StageOutcome], Stage | Ending | Choice] = {
     (Stage.DIAGNOSE, StageOutcome.INCONCLUSIVE): Choice.RETRY,
     (Stage.DIAGNOSE, StageOutcome.UNREACHABLE): Choice.OUT_OF_BAND,
     (Stage.DIAGNOSE, StageOutcome.OBSERVED): Stage.NEEDS_HUMAN,
+    (Stage.DIAGNOSE, StageOutcome.BLOCKED): Stage.DRAIN,
     **_treatment_rows(),
     (Stage.REFLASH, StageOutcome.CANNOT_FIX): Stage.NEEDS_HUMAN,
     (Stage.SWAP, StageOutcome.REPLACED): Stage.PROVE,

@@ -1,5 +1,6 @@
 """The seeded plan of faults that come by themselves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sickbay.simulator.config import DEFAULT_WEIGHTS, FaultPlan, SimulatorConfig
@@ -24,12 +25,27 @@ def planned(config: SimulatorConfig, *, draws: Draws) -> list[Planned]:
     plan = config.faults
     rng = draws.keyed("faults", "plan")
     weights = {FaultKind(k): v for k, v in plan.weights.items()} or dict(DEFAULT_WEIGHTS)
-    kinds, shares = list(weights), list(weights.values())
-    times = sorted(
-        [rng.uniform(plan.start_after_h, plan.until_h) for _ in range(plan.count)]
-        + _arrivals(plan, draws=draws)
-    )
-    return [Planned(at_h, rng.choices(kinds, shares)[0]) for at_h in times]
+    times = [rng.uniform(plan.start_after_h, plan.until_h) for _ in range(plan.count)]
+    kinds = dealt(weights, count=plan.count)
+    rng.shuffle(kinds)
+    arrivals = _arrivals(plan, draws=draws)
+    kinds += rng.choices(list(weights), list(weights.values()), k=len(arrivals))
+    pairs = zip([*times, *arrivals], kinds, strict=True)
+    return sorted((Planned(at_h, kind) for at_h, kind in pairs), key=lambda fault: fault.at_h)
+
+
+def dealt(weights: Mapping[FaultKind, float], *, count: int) -> list[FaultKind]:
+    """So many kinds in the shares of the weights, by largest remainder; no luck is in it.
+
+    Drawn one by one, a rare kind would be missing from every other short plan.
+    """
+    whole = sum(weights.values())
+    exact = {kind: count * weight / whole for kind, weight in weights.items()}
+    counts = {kind: int(share) for kind, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda kind: counts[kind] - exact[kind])
+    for kind in by_remainder[: count - sum(counts.values())]:
+        counts[kind] += 1
+    return [kind for kind, number in counts.items() for _ in range(number)]
 
 
 def _arrivals(plan: FaultPlan, *, draws: Draws) -> list[float]:

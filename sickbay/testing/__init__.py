@@ -20,6 +20,7 @@ from sickbay.testing.bmc import MemoryBmc
 from sickbay.testing.calls import Call, CallLog, PhysicsBroken
 from sickbay.testing.evidence import MemoryEvidence
 from sickbay.testing.fleet import Defect, MemoryFleet, MemoryNode, some_nodes
+from sickbay.testing.ledger import MemoryLeases, MemoryOperations, MemoryRollouts
 from sickbay.testing.machine import MemoryCheckRunner, MemoryJournal, MemoryNodeControl
 from sickbay.testing.messages import MemoryPermits, MemoryRepairs
 from sickbay.testing.people import MemoryPager, MemoryTicket, MemoryTickets
@@ -36,12 +37,15 @@ __all__ = [
     "MemoryEvidence",
     "MemoryFleet",
     "MemoryJournal",
+    "MemoryLeases",
     "MemoryNode",
     "MemoryNodeControl",
+    "MemoryOperations",
     "MemoryPager",
     "MemoryPermits",
     "MemoryRecords",
     "MemoryRepairs",
+    "MemoryRollouts",
     "MemorySafety",
     "MemoryScheduler",
     "MemoryTicket",

@@ -81,6 +81,10 @@ class MemoryBmc:
             self._versions.setdefault(node, {}).update(staged)
             self._fleet.treat(node, Treatment.REFLASH, slot=None, operation="")
 
+    def run_version(self, node: str, *, component: str, version: str) -> None:
+        """Somebody else's hands: this component runs another version from now on."""
+        self._versions.setdefault(node, {})[component] = version
+
     # --- Firmware -------------------------------------------------------------------------------
 
     async def versions(self, node: str) -> Mapping[str, str]:

@@ -12,19 +12,26 @@ from temporalio.worker import Interceptor, PollerBehaviorSimpleMaximum, Worker
 from activities.checks import CheckActivities
 from activities.drain import DrainActivities
 from activities.gate import GateActivities
+from activities.loads import Loads
 from activities.neighbour import NeighbourActivities
+from activities.out_of_band import Ledger, OutOfBandActivities, Outside, Rules
 from activities.people import PeopleActivities
 from activities.permit import PermitActivities
 from activities.records import RecordActivities
 from activities.treatment import TreatmentActivities
 from sickbay.client import PoolSize, TemporalPermits, TemporalRepairs
 from sickbay.contracts import names
+from sickbay.contracts.operations import OutOfBandTimes
 from sickbay.contracts.repair import RepairPolicy
 from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
+from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.node import Node
+from sickbay.domain.radius import Limits
+from sickbay.testing.bmc import MemoryBmc
 from sickbay.testing.evidence import MemoryEvidence
 from sickbay.testing.fleet import MemoryFleet
+from sickbay.testing.ledger import MemoryLeases, MemoryOperations, MemoryRollouts
 from sickbay.testing.machine import MemoryCheckRunner, MemoryJournal, MemoryNodeControl
 from sickbay.testing.people import MemoryPager, MemoryTickets
 from sickbay.testing.records import MemoryRecords
@@ -36,6 +43,9 @@ from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 
 RECONCILE_S = 3600.0
+TIMES = OutOfBandTimes(poll_s=0.01, answer_wait_s=0.1, off_s=0.02, back_s=3.0, flash_quiet_s=0.2)
+OLD, NEW = "96.00.5E", "96.00.74"
+IMAGE = FirmwareImage("GPU_*", NEW, "hgx-8", "fw.bin", "0" * 64)
 
 
 def lifted(nodes: int) -> BudgetPolicy:
@@ -82,6 +92,11 @@ class MemoryLoop:
         self.permits = TemporalPermits(client, sizes={pool: size})
         self.repairs = TemporalRepairs(client, policy_of=lambda _pool: policy)
         self.interceptors: list[Interceptor] = []
+        old = {"GPU_0": OLD, "GPU_1": OLD}
+        self.bmc = MemoryBmc(self.fleet, versions={n.id: old for n in nodes})
+        self.ledger = Ledger(MemoryOperations(), MemoryLeases(), MemoryRollouts())
+        self.limits = Limits()
+        self.images: tuple[FirmwareImage, ...] = (IMAGE,)
         self.neighbours = NeighbourActivities(
             self.scheduler,
             records=self.records,
@@ -104,9 +119,10 @@ class MemoryLoop:
                 self.tickets, pager=self.pager, inventory=self.records, safety=self.safety
             ),
             PermitActivities(self.permits, records=self.records),
-            RecordActivities(self.records, clock=utc_now),
+            RecordActivities(self.records, clock=utc_now, rollouts=self.ledger.rollouts),
             DrainActivities(self.scheduler, safety=self.safety, clock=utc_now),
             self.neighbours,
+            self.out_of_band(),
         ]
         return patient(
             Worker(
@@ -119,6 +135,21 @@ class MemoryLoop:
             )
         )
 
+    def out_of_band(self) -> OutOfBandActivities:
+        """The hands on the controllers in memory."""
+        return OutOfBandActivities(
+            Outside(
+                self.bmc, self.bmc, self.scheduler, self.bmc, self.safety, inventory=self.records
+            ),
+            ledger=self.ledger,
+            rules=Rules(self.limits, self.images, TIMES),
+            clock=utc_now,
+        )
+
+    def loads(self) -> Loads:
+        """Places in racks and power units, kept in memory."""
+        return Loads(self.ledger.leases, limits=self.limits, inventory=self.records, clock=utc_now)
+
     def node_worker(self, node: str) -> Worker:
         """One node's worker."""
         checks = CheckActivities(
@@ -127,6 +158,7 @@ class MemoryLoop:
             evidence=self.evidence,
             safety=self.safety,
             inventory=self.records,
+            loads=self.loads(),
         )
         treatment = TreatmentActivities(
             self.control[node],
@@ -134,6 +166,7 @@ class MemoryLoop:
             scheduler=self.scheduler,
             safety=self.safety,
             clock=utc_now,
+            loads=self.loads(),
         )
         return Worker(
             self.client,

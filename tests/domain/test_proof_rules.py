@@ -14,6 +14,7 @@ from sickbay.domain.proof import (
     Suite,
     SuiteResult,
     covers,
+    is_stress,
     owes_pair,
     passes_owed,
     suite_for,
@@ -140,3 +141,14 @@ def test_a_label_names_the_tests_and_a_suite_all_findings():
     found = Finding("gpu0", "xid_79", severity="major", kind=FindingKind.HARDWARE)
     suite = SuiteResult("s", F, (result(P), result(F, (found,)), result(F, (found,))))
     assert suite.findings() == (found, found)
+
+
+def test_only_suites_that_load_the_whole_node_are_stress_runs():
+    stress = {c for c in Category if is_stress(suite_for(c))}
+    assert stress == {
+        Category.COMPUTE,
+        Category.INTERCONNECT,
+        Category.PERFORMANCE,
+        Category.THERMAL,
+    }
+    assert not is_stress(suite_for())

@@ -13,7 +13,7 @@ import pytest
 
 from sickbay.errors import UsageError
 from sickbay.simulator.bmc.certificates import certificates
-from sickbay.simulator.config import FaultPlan, SimulatorConfig
+from sickbay.simulator.config import DEFAULT_WEIGHTS, FaultPlan, SimulatorConfig
 from sickbay.simulator.draws import Draws
 from sickbay.simulator.install import install_tools
 from sickbay.simulator.kinds import FaultKind
@@ -140,6 +140,20 @@ def test_the_plan_is_drawn_from_the_seed_alone(tmp_path):
     assert all(1.0 <= fault.at_h <= 9.0 for fault in of(3))
     only = of(3, weights={"thermal": 1.0})
     assert {fault.kind for fault in only} == {FaultKind.THERMAL}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_plan_holds_each_kind_in_its_share(tmp_path, seed):
+    config = SimulatorConfig(dir=tmp_path, seed=seed, faults=FaultPlan(count=40))
+    kinds = [fault.kind for fault in planned(config, draws=Draws(seed))]
+    whole = sum(DEFAULT_WEIGHTS.values())
+    assert len(kinds) == 40
+    for kind, weight in DEFAULT_WEIGHTS.items():
+        assert abs(kinds.count(kind) - 40 * weight / whole) < 1, kind
+        assert kinds.count(kind) >= 1, kind
+    none = {"off_bus": 1.0, "thermal": 0.0}
+    config = SimulatorConfig(dir=tmp_path, seed=seed, faults=FaultPlan(count=7, weights=none))
+    assert {f.kind for f in planned(config, draws=Draws(seed))} == {FaultKind.OFF_BUS}
 
 
 def test_planned_faults_come_and_spare_nodes_that_are_sick_already(make):

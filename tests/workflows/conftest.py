@@ -27,6 +27,7 @@ from sickbay.contracts.repair import Fault, OperatorNote, RepairPolicy, RepairVi
 from sickbay.contracts.steps import Permission
 from sickbay.domain.budget_state import BudgetPolicy
 from sickbay.domain.node import Category, Severity, Treatment
+from sickbay.domain.repair import LADDER
 from sickbay.errors import Refused
 from sickbay.payloads import shared_data_converter
 from sickbay.testing import some_nodes
@@ -51,6 +52,8 @@ POLICY = RepairPolicy(
     permit_recheck_s=0.2,
     stopped_recheck_s=0.05,
 )
+# The whole ladder, and how long controllers in memory are given.
+WHOLE_LADDER = replace(POLICY, available=LADDER, reflash_deadline_s=30.0)
 
 
 class Loop(MemoryLoop):
