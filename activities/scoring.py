@@ -63,6 +63,16 @@ class EventSource(Protocol):
         """One sample per node with `text` None and only new events."""
 
 
+@runtime_checkable
+class WindowSource(Protocol):
+    """A source that remembers: it fills the windows of a scorer that begins."""
+
+    async def read_window(
+        self, nodes: Sequence[str], *, window_s: float, step_s: float
+    ) -> list[list[NodeSample]]:
+        """The samples of the last `window_s` seconds, oldest moment first."""
+
+
 @dataclass
 class _Outbox:
     """What has to be told, by key; a message that failed stays for the next tick."""
@@ -137,6 +147,7 @@ class ScoringActivities:
         loop = asyncio.get_running_loop()
         beat = asyncio.create_task(self._heartbeat(inp.heartbeat_timeout_s / 4))
         try:
+            await self._rebuild(run)
             while True:
                 started = loop.time()
                 if activity.is_worker_shutdown():
@@ -157,6 +168,31 @@ class ScoringActivities:
         await self._take_returns(run)
         await self._refresh(run, now=self._clock())
         return run
+
+    async def _rebuild(self, run: _Run) -> None:
+        """Fill the windows from a source that remembers, so that a restart is no blind spot.
+
+        Nothing is decided here: what was read is decided on at the first tick.
+        """
+        if not isinstance(self._source, WindowSource):
+            return
+        times = run.inp.times
+        window_s = max(times.rate_window_s, times.freshness_s)
+        try:
+            async with asyncio.timeout(run.tick_limit_s):
+                past = await self._source.read_window(
+                    sorted(run.nodes), window_s=window_s, step_s=times.tick_s
+                )
+                returns = await self._records.last_returns(run.inp.pool)
+        except Exception as error:  # noqa: BLE001 - windows then fill from the first tick on
+            activity.logger.warning("windows of %s start empty: %r", run.inp.pool, error)
+            return
+        for samples in past:
+            # What was before a proven return was answered by that proof.
+            after = [s for s in samples if s.node not in returns or s.at > returns[s.node]]
+            if after:
+                readings = [self._readings(run, sample, asked=True) for sample in after]
+                run.scorer.absorb(readings, now=after[0].at)
 
     async def _heartbeat(self, every_s: float) -> None:
         """Say that this attempt lives, also while a slow page keeps a tick waiting."""

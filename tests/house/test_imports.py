@@ -37,6 +37,7 @@ def test_no_room_stands_outside_the_layers():
         "sickbay.policy_settings",
         "sickbay.rules",
         "sickbay.section",
+        "sickbay.source_settings",
         "sickbay.cluster_settings",
         "sickbay.secret_refs",
         "sickbay.tool_process",
