@@ -2,7 +2,7 @@
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,13 +12,16 @@ from sickbay.adapters.exporter_pages import ExporterPages
 from sickbay.adapters.journal_gateway import JournalGateway
 from sickbay.adapters.node_signals import NodeSignals
 from sickbay.adapters.prometheus import PrometheusPages, Queries
+from sickbay.adapters.pushed_signals import WithPushes
 from sickbay.errors import UsageError
+from sickbay.ports import SignalSource
 from sickbay.readers.prometheus import LabelMap
 from sickbay.rules import read_rules
 from sickbay.scoring.ruleset import load_ruleset
 from sickbay.secret_refs import read_secret
 from sickbay.settings import Settings
 from sickbay.source_settings import PrometheusSettings
+from sickbay.store.pushes import StorePushes
 from workers.process import utc_now
 
 AT_ONCE = 4
@@ -34,20 +37,50 @@ def exporter_pages(
 
 
 def signals_of(
-    settings: Settings, *, base_url: str, http: httpx.AsyncClient, nodes: Sequence[str]
-) -> NodeSignals:
+    settings: Settings,
+    *,
+    base_url: str,
+    http: httpx.AsyncClient,
+    nodes: Sequence[str],
+    inbox: StorePushes,
+) -> SignalSource:
     """The source the scorer reads: Prometheus where one is named, else the nodes' own pages.
+
+    What is pushed comes on top, where something listens for it.
 
     Raises:
         UsageError: the access to Prometheus cannot be made from the settings.
     """
+    rules = load_ruleset(read_rules(settings.rules))
+    read = _read_signals(
+        settings, base_url=base_url, http=http, nodes=nodes, metrics=rules.metric_names()
+    )
+    if not settings.push.port:
+        return read
+    return WithPushes(
+        read,
+        inbox=inbox,
+        metric_of={rule.name: rule.metrics[0] for rule in rules.signals if rule.metrics},
+        clock=utc_now,
+        fresh_s=settings.push.fresh_s,
+        back_s=rules.times.event_window_s,
+    )
+
+
+def _read_signals(
+    settings: Settings,
+    *,
+    base_url: str,
+    http: httpx.AsyncClient,
+    nodes: Sequence[str],
+    metrics: Collection[str],
+) -> NodeSignals:
     journal = JournalGateway(
         {n: f"{base_url}/nodes/{n}/entries" for n in nodes}, client=http, at_once=AT_ONCE
     )
     if not settings.prometheus.url:
         pages = exporter_pages(base_url, http=http, nodes=nodes)
         return NodeSignals(pages.read, entries=journal.read, clock=utc_now)
-    metrics = load_ruleset(read_rules(settings.rules)).metric_names()
     remembered = prometheus_pages(settings.prometheus, metrics=sorted(metrics))
     return NodeSignals(
         remembered.read, entries=journal.read, clock=utc_now, past=remembered.read_window

@@ -40,6 +40,7 @@ from sickbay.secret_refs import tool_environment
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.out_of_band import StoreLeases, StoreRollouts
+from sickbay.store.pushes import StorePushes
 from sickbay.store.records import StoreRecords
 from sickbay.store.retention import StoreRetention
 from sickbay.store.safety import StoreSafety
@@ -112,7 +113,13 @@ async def control_activities(
         safety=safety,
     )
     scoring = ScoringActivities(
-        signals_of(settings, base_url=out.base_url, http=out.http, nodes=names),
+        signals_of(
+            settings,
+            base_url=out.base_url,
+            http=out.http,
+            nodes=names,
+            inbox=StorePushes(records.store),
+        ),
         records=records,
         repairs=repairs,
         permits=permits,
