@@ -24,6 +24,7 @@ from sickbay.store.engine import open_store
 from sickbay.store.health_figures import HealthFigures
 from sickbay.store.pushes import StorePushes
 from sickbay.store.records import StoreRecords
+from sickbay.store.rule_book import StoreRuleBook
 from workers.process import arguments, run, utc_now
 from workers.sources import LOOPBACK
 
@@ -42,10 +43,12 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     token = push_token(settings)
     store = await open_store(settings.store_url, password=settings.store_password())
     records, pushes, figures = StoreRecords(store), StorePushes(store), HealthFigures(store)
-    rules = load_ruleset(read_rules(settings.rules))
+    book = StoreRuleBook(store)
+    begun_with = load_ruleset(read_rules(settings.rules))
 
     async def present_rules() -> RuleSet:
-        return rules
+        active = (await book.present(now=utc_now())).active
+        return begun_with if active is None else load_ruleset(active)
 
     async def page() -> str:
         return health_page(await node_figures(records, figures))

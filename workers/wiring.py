@@ -43,6 +43,7 @@ from sickbay.store.out_of_band import StoreLeases, StoreRollouts
 from sickbay.store.pushes import StorePushes
 from sickbay.store.records import StoreRecords
 from sickbay.store.retention import StoreRetention
+from sickbay.store.rule_book import StoreRuleBook
 from sickbay.store.safety import StoreSafety
 from workers.disk_full import DiskFullPages
 from workers.out_of_band import Around, out_of_band_activities
@@ -125,6 +126,7 @@ async def control_activities(
         permits=permits,
         inventory=records,
         clock=utc_now,
+        rule_book=StoreRuleBook(records.store),
     )
     evidence = EvidenceFiles(settings.evidence_dir.resolve())
     sweep = SweepActivities(

@@ -1,6 +1,6 @@
 """Push each rank's compute time before the collective, from a PyTorch DDP training loop.
 
-    timer = RankComputeTime(url, token=token, node="gpu-0001", part=gpu_uuid, job="llm-7", rank=rank)
+    timer = RankComputeTime(url, token=token, node="gpu-0001", part=uuid, job="llm-7", rank=rank)
     timer.watch(ddp_model)
     for batch in loader:
         timer.step_begins()
@@ -30,7 +30,7 @@ class RankComputeTime:
         self.place = {"node": node, "part": part}
         self.labels = {"job": job, "role": role, "stage": str(stage), "rank": str(rank)}
         self.began = self.met = None
-        self.pending, self.times_s, self.steps = [], [], 0
+        self.pending, self.times_ms, self.steps = [], [], 0
         self.outbox = queue.Queue(maxsize=4)
         threading.Thread(target=self._send, daemon=True).start()
 
@@ -49,9 +49,9 @@ class RankComputeTime:
         self._collect()
         self.began, self.met = self._mark(), None
         self.steps += 1
-        if self.steps % EVERY_STEPS == 0 and self.times_s:
-            self._put(self.reading(statistics.median(self.times_s), at=datetime.now(UTC)))
-            self.times_s.clear()
+        if self.steps % EVERY_STEPS == 0 and self.times_ms:
+            self._put(self.reading(statistics.median(self.times_ms), at=datetime.now(UTC)))
+            self.times_ms.clear()
 
     def collective_begins(self):
         """The first call in a step ends its compute time."""
@@ -59,11 +59,11 @@ class RankComputeTime:
             self.met = self._mark()
             self.pending.append((self.began, self.met))
 
-    def reading(self, value_s, *, at):
+    def reading(self, value_ms, *, at):
         """What is pushed. The id makes a repeated push count once."""
         name = "-".join([self.labels["job"], self.labels["rank"], str(self.steps)])
-        return {"id": name, **self.place, "signal": "rank_compute_time", "value": value_s,
-                "at": at.isoformat(), "labels": self.labels}  # fmt: skip
+        return {"id": name, **self.place, "signal": "compute_time", "value": value_ms,
+                "unit": "ms", "at": at.isoformat(), "labels": self.labels}  # fmt: skip
 
     def _mark(self):
         import torch
@@ -75,7 +75,7 @@ class RankComputeTime:
     def _collect(self):
         while self.pending and self.pending[0][1].query():
             began, met = self.pending.pop(0)
-            self.times_s.append(began.elapsed_time(met) / 1000.0)
+            self.times_ms.append(began.elapsed_time(met))
 
     def _put(self, reading):
         try:

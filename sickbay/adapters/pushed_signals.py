@@ -4,6 +4,7 @@ A push never makes a part seen: its line is added only to a page that speaks of 
 lost GPU stays lost whatever its job still says of it.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +15,8 @@ from sickbay.ports import KernelEntry, NodeSample
 
 # A sender's transaction may end after one that began later; what is read twice is known as such.
 OVERLAP_S = 60.0
+# The part's own labels are not the sender's to give.
+_LABEL = re.compile(r"^(?!UUID$|uuid$|gpu$|pci_bus_id$|GPU_I_ID$)[A-Za-z_][A-Za-z0-9_]*$")
 _PLAIN = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -128,6 +131,8 @@ class WithPushes:
         for signal in signals:
             metric, label = self._metric_of.get(signal.signal), f'"{signal.part}"'
             if metric is not None and signal.value is not None and label in page:
-                uuid = signal.part.translate(_PLAIN)
-                lines.append(f'{metric}{{UUID="{uuid}"}} {signal.value!r}\n')
+                told = {k: v for k, v in signal.labels.items() if _LABEL.match(k)}
+                told = {**told, "UUID": signal.part}
+                inside = ",".join(f'{k}="{v.translate(_PLAIN)}"' for k, v in told.items())
+                lines.append(f"{metric}{{{inside}}} {signal.value!r}\n")
         return "".join(lines)

@@ -41,6 +41,7 @@ class SignalItem(_Item):
     part: Name
     signal: Name
     value: float | None
+    unit: str = Field(default="", max_length=32)
     labels: dict[Name, LabelValue] = Field(default_factory=dict, max_length=16)
 
 
@@ -128,6 +129,8 @@ class Gatekeeper:
             raise _Wrong("signal", f"the rule set has no signal {sent.signal!r} to push")
         if rule.liveness:
             raise _Wrong("signal", f"{sent.signal} shows that its collector lives: not pushed")
+        if sent.unit and sent.unit != rule.unit:
+            raise _Wrong("unit", f"{sent.signal} is in {rule.unit}")
         if sent.value is not None and not math.isfinite(sent.value):
             raise _Wrong("value", "no finite number: send null for a reading that failed")
 

@@ -65,3 +65,15 @@ rule_exceptions = Table(
     Column("by", String(128), nullable=False),
     Column("reason", Text, nullable=False),
 )
+
+# Where each node last stood otherwise under a shadow rule set.
+shadow_differences = Table(
+    "shadow_differences",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("node", String(128), primary_key=True),
+    Column("active", String(16), nullable=False),
+    Column("shadow", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+)

@@ -35,6 +35,7 @@ def test_no_room_stands_outside_the_layers():
         "sickbay.settings",
         "sickbay.out_of_band_settings",
         "sickbay.policy_settings",
+        "sickbay.rule_diff",
         "sickbay.rules",
         "sickbay.section",
         "sickbay.source_settings",

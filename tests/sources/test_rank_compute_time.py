@@ -66,6 +66,6 @@ def test_the_median_until_the_first_bucket_is_pushed_with_the_ranks_place():
     ((path, authorization, (item,)),) = got
     assert (path, authorization) == ("/v1/signals", "Bearer t0ken")
     sent = SignalItem.model_validate(item)
-    assert sent.value == 0.2
+    assert (sent.signal, sent.value, sent.unit) == ("compute_time", 200.0, "ms")
     assert sent.labels == {"job": "llm", "role": "train", "stage": "0", "rank": "3"}
     assert (datetime.now(UTC) - sent.at).total_seconds() < 60

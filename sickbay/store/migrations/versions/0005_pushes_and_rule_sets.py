@@ -10,7 +10,7 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-TABLES = ("rule_exceptions", "rule_changes", "rule_sets", "pushed_signals", "pushed_events")
+TABLES = ("shadow_differences", "rule_exceptions", "rule_changes", "rule_sets", "pushed_signals", "pushed_events")
 
 
 def upgrade() -> None:
@@ -71,6 +71,15 @@ def _rules() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
     )
     op.create_index("ix_rule_exceptions_node", "rule_exceptions", ["node"])
+    op.create_table(
+        "shadow_differences",
+        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("node", sa.String(128), primary_key=True),
+        sa.Column("active", sa.String(16), nullable=False),
+        sa.Column("shadow", sa.String(16), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
+    )
 
 
 def downgrade() -> None:
