@@ -6,18 +6,20 @@ not be saved or reported is tried again at the next tick.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
 
 from temporalio import activity
 
+from activities.outbox import Outbox
+from activities.rule_follow import Following, RuleBook, followed
+from activities.scoring_ports import EventSource, ScoringRecords, WindowSource
 from sickbay.contracts.budget import WithholdAsk, WithholdEnded
 from sickbay.contracts.repair import Fault
 from sickbay.contracts.scoring import SCORE_POOL, ScoringEnded, ScoringInput
 from sickbay.domain.gate import HoldKind, is_ours
-from sickbay.domain.health import Health, Standing
+from sickbay.domain.health import Health
 from sickbay.domain.node import Node
 from sickbay.domain.signal import KernelRecord, NodeReadings, ScoredFinding
 from sickbay.errors import SickbayError, Superseded
@@ -26,7 +28,6 @@ from sickbay.ports import (
     KernelEntry,
     NodeSample,
     Permits,
-    Records,
     Repairs,
     SignalSource,
 )
@@ -39,48 +40,6 @@ _FAILED_TICKS = 10
 UNKNOWN_REASON = "unknown_past_grace"
 
 
-class ScoringRecords(Records, Protocol):
-    """What the scorer asks of the store beyond the Records port."""
-
-    async def next_epoch(self, pool: str) -> int:
-        """Take a new fencing epoch: larger than any before."""
-
-    async def epoch_is_current(self, pool: str, epoch: int) -> bool:
-        """Whether no newer epoch was taken."""
-
-    async def standings(self, pool: str) -> dict[str, tuple[Health, Standing, datetime]]:
-        """The last saved health and standing of each node, and since when it stands so."""
-
-    async def last_returns(self, pool: str) -> dict[str, datetime]:
-        """When each node of the pool last came back by proof; nodes that never did are left out."""
-
-
-@runtime_checkable
-class EventSource(Protocol):
-    """A source that can also be asked for kernel events alone, between two ticks."""
-
-    async def read_events(self, nodes: Sequence[str]) -> list[NodeSample]:
-        """One sample per node with `text` None and only new events."""
-
-
-@dataclass
-class _Outbox:
-    """What has to be told, by key; a message that failed stays for the next tick."""
-
-    waiting: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
-
-    async def send(self) -> None:
-        for key, call in list(self.waiting.items()):
-            try:
-                await call()
-            except Superseded:
-                raise
-            except Exception as error:  # noqa: BLE001 - one node's trouble is not the pool's
-                activity.logger.warning("not told yet: %s: %s", key, error)
-            else:
-                self.waiting.pop(key, None)
-
-
 @dataclass
 class _Run:
     """One attempt's view of its pool."""
@@ -91,9 +50,10 @@ class _Run:
     reader: PageReader
     nodes: dict[str, Node] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
-    outbox: _Outbox = field(default_factory=_Outbox)
+    outbox: Outbox = field(default_factory=Outbox)
     refreshed_at: datetime | None = None
     failed_ticks: int = 0
+    following: Following = field(default_factory=Following)
 
     @property
     def tick_limit_s(self) -> float:
@@ -111,6 +71,7 @@ class ScoringActivities:
         permits: the way to the pool's budget.
         inventory: the nodes on record.
         clock: the present moment, UTC-aware.
+        rule_book: where it is written which rules count; None: those the scoring began with.
     """
 
     def __init__(
@@ -122,7 +83,9 @@ class ScoringActivities:
         permits: Permits,
         inventory: Inventory,
         clock: Callable[[], datetime],
+        rule_book: RuleBook | None = None,
     ) -> None:
+        self._rule_book = rule_book
         self._source = source
         self._records = records
         self._repairs = repairs
@@ -137,26 +100,78 @@ class ScoringActivities:
         loop = asyncio.get_running_loop()
         beat = asyncio.create_task(self._heartbeat(inp.heartbeat_timeout_s / 4))
         try:
+            await self._rebuild(run)
             while True:
                 started = loop.time()
                 if activity.is_worker_shutdown():
                     raise _WorkerStops("the worker stops; another one goes on from the store")
                 if not await self._tick_is_ours(run):
                     return ScoringEnded(run.epoch, "superseded")
-                await self._watch(run, until=started + inp.times.tick_s)
+                await self._watch(run, until=started + run.inp.times.tick_s)
         finally:
             beat.cancel()
 
     async def _begin(self, inp: ScoringInput) -> _Run:
-        rules = load_ruleset(inp.rules)
+        scorer = _scorer_of(inp)
         epoch = await self._records.next_epoch(inp.pool)
-        scorer = PoolScorer(rules, times=inp.times, time_scale=inp.time_scale)
-        run = _Run(inp, epoch, scorer, PageReader(rules.metric_names()))
-        for node, (health, standing, since) in (await self._records.standings(inp.pool)).items():
-            scorer.restore(node, health=health, standing=standing, since=since)
-        await self._take_returns(run)
+        run = _Run(inp, epoch, scorer, PageReader(scorer.rules.metric_names()))
+        await self._restore(run, scorer)
         await self._refresh(run, now=self._clock())
         return run
+
+    async def _restore(self, run: _Run, scorer: PoolScorer) -> None:
+        """Begin from the store: where nodes stand, and when they last came back."""
+        pool = run.inp.pool
+        for node, (health, standing, since) in (await self._records.standings(pool)).items():
+            scorer.restore(node, health=health, standing=standing, since=since)
+        for node, at in (await self._records.last_returns(pool)).items():
+            scorer.returned(node, at=at)
+
+    async def _follow(self, run: _Run) -> None:
+        """Take the rules that count now; those that cannot be loaded change nothing."""
+        if self._rule_book is None:
+            return
+        present = await self._rule_book.present(now=self._clock())
+        here, nodes = run.following, sorted(run.nodes.values(), key=lambda n: n.id)
+        here.excepted = present.excepted
+        inp = followed(run.inp, present, digest=run.scorer.rules.digest)
+        if inp is not None:
+            run.inp, run.scorer = inp, _scorer_of(inp)
+            await self._restore(run, run.scorer)
+            run.scorer.set_nodes(nodes)
+        if here.take_shadow(present.shadow, inp=run.inp, nodes=nodes) and here.shadow is not None:
+            await self._restore(run, here.shadow)
+        names = here.metric_names(run.scorer.rules)
+        if names != run.reader.wanted:
+            run.reader = PageReader(names)
+        if inp is not None:
+            activity.logger.info("%s is scored by %s now", inp.pool, run.scorer.rules.label)
+            await self._rebuild(run)
+
+    async def _rebuild(self, run: _Run) -> None:
+        """Fill the windows from a source that remembers, so that a restart is no blind spot.
+
+        Nothing is decided here: what was read is decided on at the first tick.
+        """
+        if not isinstance(self._source, WindowSource):
+            return
+        times = run.inp.times
+        window_s = max(times.rate_window_s, times.freshness_s)
+        try:
+            async with asyncio.timeout(run.tick_limit_s):
+                past = await self._source.read_window(
+                    sorted(run.nodes), window_s=window_s, step_s=times.tick_s
+                )
+                returns = await self._records.last_returns(run.inp.pool)
+        except Exception as error:  # noqa: BLE001 - windows then fill from the first tick on
+            activity.logger.warning("windows of %s start empty: %r", run.inp.pool, error)
+            return
+        for samples in past:
+            # What was before a proven return was answered by that proof.
+            after = [s for s in samples if s.node not in returns or s.at > returns[s.node]]
+            if after:
+                readings = [self._readings(run, sample, asked=True) for sample in after]
+                _absorb(run, readings, now=after[0].at)
 
     async def _heartbeat(self, every_s: float) -> None:
         """Say that this attempt lives, also while a slow page keeps a tick waiting."""
@@ -191,7 +206,7 @@ class ScoringActivities:
         await self._refresh_when_due(run)
         samples = await self._source.read(sorted(run.nodes))
         now = self._clock()
-        run.scorer.absorb([self._readings(run, s, asked=True) for s in samples], now=now)
+        _absorb(run, [self._readings(run, s, asked=True) for s in samples], now=now)
         await self._take_returns(run)
         await self._look_at_holds(run)
         await self._score(run, now=now)
@@ -216,7 +231,7 @@ class ScoringActivities:
         samples = await source.read_events(sorted(run.nodes))
         now = self._clock()
         readings = [self._readings(run, s, asked=False) for s in samples]
-        if run.scorer.absorb(readings, now=now):
+        if _absorb(run, readings, now=now):
             await self._score(run, now=now)
 
     async def _score(self, run: _Run, *, now: datetime) -> None:
@@ -224,6 +239,9 @@ class ScoringActivities:
             self._tell(run, change, now=now)
         for note in run.scorer.take_notes()[:_NOTES_LOGGED]:
             activity.logger.info("job finding %s on %s/%s", note.code, note.node, note.slot)
+        differs = run.following.differences(run.scorer, now=now)
+        if differs and self._rule_book is not None:
+            run.outbox.waiting["shadow"] = lambda book=self._rule_book: book.differs(differs)  # type: ignore[misc]
         await run.outbox.send()
 
     async def _refresh_when_due(self, run: _Run) -> None:
@@ -235,12 +253,15 @@ class ScoringActivities:
     async def _refresh(self, run: _Run, *, now: datetime) -> None:
         nodes = await self._inventory.nodes(pool=run.inp.pool)
         run.nodes = {node.id: node for node in nodes}
-        run.scorer.set_nodes(sorted(nodes, key=lambda n: n.id))
+        await self._follow(run)
+        for scorer in _scorers(run):
+            scorer.set_nodes(sorted(nodes, key=lambda n: n.id))
         run.refreshed_at = now
 
     async def _take_returns(self, run: _Run) -> None:
         for node, at in (await self._records.last_returns(run.inp.pool)).items():
-            run.scorer.returned(node, at=at)
+            for scorer in _scorers(run):
+                scorer.returned(node, at=at)
 
     async def _look_at_holds(self, run: _Run) -> None:
         """Holds of the few nodes with a finding out or in quarantine."""
@@ -309,6 +330,24 @@ class ScoringActivities:
         if not await self._records.epoch_is_current(run.inp.pool, run.epoch):
             raise Superseded(f"epoch {run.epoch} of {run.inp.pool} is over")
         await tell()
+
+
+def _scorer_of(inp: ScoringInput) -> PoolScorer:
+    return PoolScorer(load_ruleset(inp.rules), times=inp.times, time_scale=inp.time_scale)
+
+
+def _scorers(run: _Run) -> list[PoolScorer]:
+    shadow = run.following.shadow
+    return [run.scorer] if shadow is None else [run.scorer, shadow]
+
+
+def _absorb(run: _Run, readings: list[NodeReadings], *, now: datetime) -> bool:
+    """Have every scorer take what was read; exceptions count for the one that decides."""
+    following, rules = run.following, run.scorer.rules
+    if following.shadow is not None:
+        following.shadow.absorb(readings, now=now)
+    counted = [following.without_exceptions(reading, rules=rules) for reading in readings]
+    return run.scorer.absorb(counted, now=now)
 
 
 class _WorkerStops(SickbayError):

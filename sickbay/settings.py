@@ -36,6 +36,7 @@ from sickbay.policy_settings import (
 )
 from sickbay.secret_refs import remember
 from sickbay.section import Section
+from sickbay.source_settings import PrometheusSettings, PushSettings
 
 ENV_PREFIX = "SICKBAY_"
 ENV_FILE = "SICKBAY_CONFIG"
@@ -89,6 +90,8 @@ class Settings(Section):
     codec: CodecSettings = CodecSettings()
     metrics: MetricsSettings = MetricsSettings()
     store: StoreSettings = StoreSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
+    push: PushSettings = PushSettings()
     simulator: SimulatorSettings = SimulatorSettings()
     bmc: BmcSettings = BmcSettings()
     limits: LimitsSettings = LimitsSettings()

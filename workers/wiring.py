@@ -22,12 +22,9 @@ from activities.records import RecordActivities
 from activities.scoring import ScoringActivities
 from activities.sweep import SweepActivities
 from activities.treatment import TreatmentActivities
-from sickbay.adapters.exporter_pages import ExporterPages
-from sickbay.adapters.journal_gateway import JournalGateway
 from sickbay.adapters.local_pager import LocalPager
 from sickbay.adapters.local_tickets import LocalTickets
 from sickbay.adapters.node_control import NvidiaNodeControl
-from sickbay.adapters.node_signals import NodeSignals
 from sickbay.adapters.operation_journal import SqliteJournal
 from sickbay.adapters.simulated_scheduler import SimulatedScheduler
 from sickbay.adapters.tool_checks import ToolCheckRunner
@@ -43,15 +40,17 @@ from sickbay.secret_refs import tool_environment
 from sickbay.settings import Settings
 from sickbay.store.evidence import EvidenceFiles
 from sickbay.store.out_of_band import StoreLeases, StoreRollouts
+from sickbay.store.pushes import StorePushes
 from sickbay.store.records import StoreRecords
 from sickbay.store.retention import StoreRetention
+from sickbay.store.rule_book import StoreRuleBook
 from sickbay.store.safety import StoreSafety
 from workers.disk_full import DiskFullPages
 from workers.out_of_band import Around, out_of_band_activities
 from workers.process import utc_now
+from workers.sources import AT_ONCE, exporter_pages, signals_of
 
 SCORING_HEARTBEAT_S = 15.0
-AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,7 @@ async def control_activities(
 ) -> list[Callable[..., Any]]:
     """The activities of the control queue."""
     nodes = await records.nodes()
+    names = [n.id for n in nodes]
     pools = sorted({n.pool for n in nodes})
     scheduler = out.scheduler()
     safety = StoreSafety(records.store, modes=settings.modes(pools), clock=utc_now)
@@ -114,12 +114,19 @@ async def control_activities(
         safety=safety,
     )
     scoring = ScoringActivities(
-        _signals(out, [n.id for n in nodes]),
+        signals_of(
+            settings,
+            base_url=out.base_url,
+            http=out.http,
+            nodes=names,
+            inbox=StorePushes(records.store),
+        ),
         records=records,
         repairs=repairs,
         permits=permits,
         inventory=records,
         clock=utc_now,
+        rule_book=StoreRuleBook(records.store),
     )
     evidence = EvidenceFiles(settings.evidence_dir.resolve())
     sweep = SweepActivities(
@@ -133,7 +140,7 @@ async def control_activities(
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
     neighbour = neighbour_activities(settings, pools=pools, client=client, records=records, out=out)
     owners: list[object] = [gate, people, scoring, permit, record, drain, sweep, neighbour]
-    pages = _pages(out, [n.id for n in nodes])
+    pages = exporter_pages(out.base_url, http=out.http, nodes=names)
     around = Around(records.store, scheduler, witness=pages, safety=safety, inventory=records)
     owners += out_of_band_activities(
         settings, around=around, simulated=out.told, directory=out.directory
@@ -236,17 +243,3 @@ def activities_of(owner: object) -> Sequence[Callable[..., Any]]:
     """The activity methods of an object, by Temporal's own mark on them."""
     methods = (getattr(owner, name) for name in dir(owner) if not name.startswith("_"))
     return [m for m in methods if hasattr(m, "__temporal_activity_definition")]
-
-
-def _signals(out: Outside, nodes: Sequence[str]) -> NodeSignals:
-    pages = _pages(out, nodes)
-    journal = JournalGateway(
-        {n: f"{out.base_url}/nodes/{n}/entries" for n in nodes}, client=out.http, at_once=AT_ONCE
-    )
-    return NodeSignals(pages.read, entries=journal.read, clock=utc_now)
-
-
-def _pages(out: Outside, nodes: Sequence[str]) -> ExporterPages:
-    return ExporterPages(
-        {n: f"{out.base_url}/nodes/{n}/metrics" for n in nodes}, client=out.http, at_once=AT_ONCE
-    )

@@ -39,6 +39,15 @@ class EntriesAnswer(Protocol):
         """The records."""
 
 
+class Past(Protocol):
+    """Reads the pages of the last minutes, where something remembers them."""
+
+    async def __call__(
+        self, nodes: Sequence[str], *, window_s: float, step_s: float, now: datetime
+    ) -> Sequence[tuple[datetime, Sequence[PageAnswer]]]:
+        """The pages at each past moment, oldest first."""
+
+
 class NodeSignals:
     """A `SignalSource` made of a page reader and a journal reader.
 
@@ -46,6 +55,7 @@ class NodeSignals:
         pages: reads one page per node, in order.
         entries: reads new kernel records per node, in order; they are told once.
         clock: the present moment, UTC-aware.
+        past: reads the pages of the last minutes; None where nothing remembers them.
     """
 
     def __init__(
@@ -54,7 +64,9 @@ class NodeSignals:
         *,
         entries: Callable[[Sequence[str]], Awaitable[Sequence[EntriesAnswer]]],
         clock: Callable[[], datetime],
+        past: Past | None = None,
     ) -> None:
+        self._past = past
         self._pages = pages
         self._entries = entries
         self._clock = clock
@@ -74,3 +86,16 @@ class NodeSignals:
         entries = await self._entries(nodes)
         now = self._clock()
         return [NodeSample(e.node, now, None, events=e.entries) for e in entries]
+
+    async def read_window(
+        self, nodes: Sequence[str], *, window_s: float, step_s: float
+    ) -> list[list[NodeSample]]:
+        """The pages of the last `window_s` seconds, oldest first; empty where nobody kept them.
+
+        Raises:
+            Unreachable: who keeps them does not answer.
+        """
+        if self._past is None:
+            return []
+        moments = await self._past(nodes, window_s=window_s, step_s=step_s, now=self._clock())
+        return [[NodeSample(p.node, at, p.text, error=p.error) for p in ps] for at, ps in moments]

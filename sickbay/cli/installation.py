@@ -55,6 +55,8 @@ class Installation:
         save_resolved(resolved, self.run_file)
         config = ["--config", str(self.run_file)]
         self._start("workers.control", *config)
+        if resolved.push.port:
+            self._start("workers.dashboard", *config)
         shares = resolved.simulator.node_processes
         for share in range(shares):
             label = "workers.node" if shares == 1 else f"workers.node-{share + 1}"

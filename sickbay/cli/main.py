@@ -6,7 +6,18 @@ from typing import Any
 
 import typer
 
-from sickbay.cli import cluster, firmware, fleet, messages, read, recovery, reports, switches, up
+from sickbay.cli import (
+    cluster,
+    firmware,
+    fleet,
+    messages,
+    read,
+    recovery,
+    reports,
+    rules,
+    switches,
+    up,
+)
 from sickbay.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, report_error
 from sickbay.cli.processes import exit_now
 from sickbay.errors import SickbayError, UsageError
@@ -46,6 +57,7 @@ COMMANDS: Sequence[tuple[str, Callable[..., Any], str]] = (
     ("pages", fleet.pages, "Look"),
     ("budget", switches.budget, "Switches"),
     ("firmware", firmware.firmware, "Switches"),
+    ("rules", rules.rules, "Switches"),
     ("stop", switches.stop, "Switches"),
     ("go", switches.go, "Switches"),
     ("healthcheck", cluster.healthcheck, "Clusters"),

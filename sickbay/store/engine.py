@@ -16,6 +16,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+import sickbay.store.source_tables  # noqa: F401 - its tables belong to the schema
 from sickbay.errors import SchemaTooNew, Unreachable
 from sickbay.store.databases import (
     database_url,
