@@ -41,7 +41,9 @@ VICTIMS = ("workers.control", "workers.node", "temporal")
 # One kind is killed each time so many more nodes were broken, however fast the machine is.
 BETWEEN_KILLS = (4, 12)
 POLL_S = 1.0
-GIVE_UP_S = 1800.0
+# A slow machine breaks fewer nodes, and still waits for the end of all repairs.
+BREAK_FOR_S = 1800.0
+GIVE_UP_S = 2700.0
 
 
 async def main() -> None:
@@ -106,7 +108,7 @@ class Run:
         while time.monotonic() < self.began + GIVE_UP_S and not self.over:
             await asyncio.sleep(POLL_S)
             sick = await self.sick()
-            if self.broken < REPAIRS:
+            if self.broken < REPAIRS and time.monotonic() < self.began + BREAK_FOR_S:
                 await self.break_some(sick)
                 if self.broken >= next_at:
                     self.kill(self.rng.choice(VICTIMS))
