@@ -94,9 +94,9 @@ class Person:
         order = self.rng.choices(
             ["pause", "resume", "skip", "approve", "release"], [3, 4, 5, 4, 2]
         )[0]
-        view = await self.view(node)
-        if view is not None:
-            await self.order(view, order)
+        repair = (await node_view(self.f.records.store, node)).repair
+        if repair is not None:
+            await self.order(node, repair.repair_id, order)
 
     async def view(self, node: str) -> RepairView | None:
         with contextlib.suppress(SickbayError, TimeoutError):
@@ -104,24 +104,26 @@ class Person:
                 return await self.f.repairs.status(node)
         return None
 
-    async def order(self, view: RepairView, order: str) -> None:
+    async def order(self, node: str, repair_id: str, order: str) -> None:
         note = self.note()
         message = note
         if order == "skip":
             message = Skip(self.rng.choice(SKIPS), by=note.by, reason=note.reason)
         if order == "release":
             # An order whose answer is lost may have been carried out all the same.
-            self.released.add(view.repair_id)
-            self.nodes_released.add(view.node)
+            self.released.add(repair_id)
+            self.nodes_released.add(node)
         try:
             async with asyncio.timeout(8):
-                await self.f.repairs.send(view.node, order, message)
+                answer = await self.f.repairs.send(node, order, message)
         except Refused:
             self.taken[f"{order} refused"] += 1
         except (SickbayError, TimeoutError):
             self.taken[f"{order} unanswered"] += 1
         else:
             self.taken[order] += 1
+            if order == "release":
+                self.released.add(answer.repair_id)
 
     async def on_duty(self) -> None:
         """Let every repair that waits for a person go on; after three times, give it up."""
@@ -130,12 +132,13 @@ class Person:
             if view is None or view.ending:
                 continue
             if view.paused_by:
-                await self.order(view, "resume")
+                await self.order(node, view.repair_id, "resume")
             elif view.waiting_for.startswith("approval"):
-                await self.order(view, "approve")
+                await self.order(node, view.repair_id, "approve")
             elif view.stage == Stage.NEEDS_HUMAN:
                 self.resumed[view.repair_id] += 1
-                await self.order(view, "resume" if self.resumed[view.repair_id] < 4 else "release")
+                order = "resume" if self.resumed[view.repair_id] < 4 else "release"
+                await self.order(node, view.repair_id, order)
 
 
 async def kill_at_random(f, rng: random.Random, ends_at: float) -> Counter:
