@@ -24,7 +24,7 @@ from sickbay.store.queries import fleet_rows
 from sickbay.testing import judge
 
 REPAIRS = 500
-NODES = 64
+NODES = 48
 SCALE = 720
 SEED = 1
 # Mostly what a reset or a reboot cures: it is the number of repairs that counts here.
@@ -36,11 +36,14 @@ KINDS = {
     "remap_failure": 1,
     "off_bus_cold": 1,
 }
-AT_ONCE = 24
+AT_ONCE = 16
 VICTIMS = ("workers.control", "workers.node", "temporal")
-PAUSE_S = (6.0, 18.0)
+# One kind is killed each time so many more nodes were broken, however fast the machine is.
+BETWEEN_KILLS = (4, 12)
 POLL_S = 1.0
-GIVE_UP_S = 1800.0
+# A slow machine breaks fewer nodes, and still waits for the end of all repairs.
+BREAK_FOR_S = 1800.0
+GIVE_UP_S = 2700.0
 
 
 async def main() -> None:
@@ -101,15 +104,15 @@ class Run:
 
     async def until_over(self) -> None:
         """As many sick nodes at once as wanted, kills at random, then the end of all repairs."""
-        next_at = time.monotonic() + PAUSE_S[1]
+        next_at = AT_ONCE
         while time.monotonic() < self.began + GIVE_UP_S and not self.over:
             await asyncio.sleep(POLL_S)
             sick = await self.sick()
-            if self.broken < REPAIRS:
+            if self.broken < REPAIRS and time.monotonic() < self.began + BREAK_FOR_S:
                 await self.break_some(sick)
-                if time.monotonic() >= next_at:
+                if self.broken >= next_at:
                     self.kill(self.rng.choice(VICTIMS))
-                    next_at = time.monotonic() + self.rng.uniform(*PAUSE_S)
+                    next_at = self.broken + self.rng.randint(*BETWEEN_KILLS)
             else:
                 self.over = not sick
 

@@ -39,6 +39,9 @@ STAGE = SearchAttributeKey.for_keyword(names.STAGE_ATTRIBUTE)
 REASON = SearchAttributeKey.for_keyword(names.REASON_ATTRIBUTE)
 LONGEST_RECHECK_FACTOR = 16
 
+# In histories with this mark, an order ends the wait for an approval.
+ORDER_ENDS_WAIT = "order-ends-approval-wait"
+
 
 class Answer(Protocol):
     """What every act answers: whether a safety switch withheld it."""
@@ -191,12 +194,19 @@ class RepairContext:
         await self.record()
         text = f"{verb} of {node} waits for approval: `sickbay approve {node} --by NAME`"
         reminders = 0
+        # The act has not begun: an order ends the wait, or neither would ever be carried out.
+        heeds = workflow.patched(ORDER_ENDS_WAIT)
         while self.approved_by is None:
+            if heeds and self.state.command is not None:
+                self.show("")
+                raise RolledOver
             await self.page(f"approve/{reminders}", text, urgent=False)
             reminders += 1
             try:
                 await workflow.wait_condition(
-                    lambda: self.approved_by is not None,
+                    lambda: (
+                        self.approved_by is not None or (heeds and self.state.command is not None)
+                    ),
                     timeout=timedelta(seconds=self.policy.human_reminder_s),
                 )
             except TimeoutError:
