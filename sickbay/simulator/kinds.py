@@ -20,6 +20,7 @@ class FaultKind(StrEnum):
     THERMAL = "thermal"
     NVLINK_DOWN = "nvlink_down"
     SLOW_LINK = "slow_link"
+    HOST_HANG = "host_hang"
     APP_ERROR = "app_error"
 
 
@@ -77,6 +78,9 @@ SAYS: dict[FaultKind, str] = {
     FaultKind.SLOW_LINK: (
         "one NIC moves data at half its rate and reports nothing: only a run across two nodes shows"
         " it; reseating or a new NIC cures it"
+    ),
+    FaultKind.HOST_HANG: (
+        "the host hangs: no page, no log and no tool answers, and it comes back only by its power"
     ),
     FaultKind.APP_ERROR: (
         "the job's own error (Xid 13, 31 or 43 with its pid); nothing is wrong with the GPU"

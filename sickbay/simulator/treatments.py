@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from sickbay.simulator import kernel, rails
+from sickbay.simulator import hang, kernel, rails
 from sickbay.simulator.clock import S_PER_H, S_PER_MIN
 from sickbay.simulator.defects import (
     Act,
@@ -56,6 +56,8 @@ class Treatments:
         node = self.world.node(name)
         if not node.up:
             raise NotNow(f"{name} is down: nothing of it can break now")
+        if kind is FaultKind.HOST_HANG:
+            return hang.hang(self.world, node=node)
         if kind is FaultKind.SLOW_LINK:
             return rails.slow_down(self.world, node=node, slot=slot)
         gpu = self.world.gpu(name, slot=slot)[1] if slot else self._victim(node, kind=kind)
@@ -305,7 +307,8 @@ class Treatments:
 
     def _for_hands(self, name: str, *, slot: str) -> tuple[Node, Gpu]:
         node, gpu = self.world.gpu(name, slot=slot)
-        if not node.up and node.power is not Power.OFF:
+        waits = node.power is Power.OFF or hang.hung(self.world, node=node)
+        if not node.up and not waits:
             raise NotNow(f"{name} is down; it comes back by itself")
         return node, gpu
 
@@ -330,6 +333,7 @@ class Treatments:
             gpu.clear_volatile(now_h=now_h)
             gpu.resetting_until_h = 0.0
         act = Act.POWER_CYCLE if node.cold else Act.REBOOT
+        hang.started(self.world, node=node, by=str(act))
         node.cold = False
         for component, (version, needs) in list(node.staged.items()):
             if act is Act.POWER_CYCLE or needs == "boot":

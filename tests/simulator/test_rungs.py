@@ -159,3 +159,33 @@ def test_power_is_where_it_was_last_asked_to_be(tmp_path_factory, steps):
         )
     finally:
         bench.engine.close()
+
+
+@pytest.mark.parametrize("kind", [ResetType.POWER_CYCLE, ResetType.FORCE_RESTART])
+def test_a_host_that_hangs_answers_nothing_until_its_power_is_used(bench, kind):
+    bench.engine.inject("n001", kind=FaultKind.HOST_HANG, slot=None)
+    bench.wait(24 * 3600)
+    assert not bench.node.up
+    assert bench.node.power is Power.ON
+    with pytest.raises(NotNow, match="is down"):
+        bench.engine.change(lambda: bench.engine.treatments.reboot("n001"))
+    with pytest.raises(NotNow, match="is down"):
+        bench.engine.inject("n001", kind=FaultKind.HOST_HANG, slot=None)
+    boot = bench.node.boot_id
+    bench.power(kind)
+    bench.wait(1000)
+    assert bench.node.up
+    assert bench.node.boot_id != boot
+    assert bench.faults() == []
+
+
+def test_a_job_on_a_hung_host_is_believed_in_until_its_power_goes(bench):
+    bench.engine.world.config.jobs.__dict__["busy"] = 1.0
+    bench.engine.advance()
+    assert bench.node.job is not None
+    bench.engine.inject("n001", kind=FaultKind.HOST_HANG, slot=None)
+    bench.engine.world.config.jobs.__dict__["busy"] = 0.0
+    bench.wait(60)
+    assert bench.engine.scheduler.view("n001")["jobs"]
+    bench.cycle()
+    assert bench.engine.scheduler.view("n001")["jobs"] == []

@@ -7,10 +7,11 @@ import pytest
 
 from sickbay.contracts.firmware import FlashStart
 from sickbay.contracts.repair import PartReplaced
-from sickbay.contracts.steps import Effect, Outcome
+from sickbay.contracts.steps import DrainResult, DrainState, Effect, Outcome
 from sickbay.domain.firmware import RolloutKey, RolloutStage
 from sickbay.domain.node import Category, Treatment
 from sickbay.domain.radius import Lease, Limits, Load
+from sickbay.testing import MemoryScheduler
 from sickbay.testing.loop import NEW, OLD
 from tests.workflows.conftest import POLICY, WHOLE_LADDER, utc_now
 
@@ -96,6 +97,31 @@ async def test_a_node_whose_worker_is_silent_is_power_cycled_and_returns_proven(
         assert "reset done" not in story
         operation = next(iter(loop.ledger.operations.rows.values()))
         assert operation.witness, "nobody is named by whose word the power was cut"
+
+
+class LosesContact(MemoryScheduler):
+    """A scheduler that cannot tell what a node runs once it is down."""
+
+    async def drain_state(self, node):
+        if not self._fleet[node].up:
+            return DrainResult(DrainState.UNKNOWN, detail="no contact")
+        return await super().drain_state(node)
+
+
+async def test_a_node_nobody_can_call_drained_needs_a_second_witness_that_it_is_down(start):
+    def lose_contact(loop):
+        loop.scheduler = LosesContact(loop.fleet)
+
+    policy = replace(WHOLE_LADDER, node_queue_timeout_s=2.0)
+    async with start(policy=policy, silent=("n001",), prepare=lose_contact) as loop:
+        await loop.broken("n001", Treatment.POWER_CYCLE)
+        await loop.until_count("drain drained", 1)
+        loop.fleet["n001"].up = False
+        await loop.until("the power cycle", lambda: len(loop.bmc.switched) == 2)
+        async with loop.node_worker("n001"):
+            assert (await loop.ended()).ending == "returned"
+        operation = next(iter(loop.ledger.operations.rows.values()))
+        assert operation.witness == "worker silent, metrics page silent"
 
 
 async def test_a_silent_node_with_a_living_metrics_page_and_a_job_keeps_its_power(start):
