@@ -4,7 +4,7 @@ A rule set that cannot be loaded changes nothing: the running one stays. A shado
 what the other one reads and tells nobody but the book where a node would stand otherwise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -37,6 +37,7 @@ class Following:
     excepted: Mapping[str, frozenset[str]] = field(default_factory=dict)
     shadow: PoolScorer | None = None
     told: dict[str, tuple[str, str]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def without_exceptions(self, reading: NodeReadings, *, rules: RuleSet) -> NodeReadings:
         """The readings of a node as if it did not have the signals excepted there."""
@@ -66,22 +67,26 @@ class Following:
         times = scaled_times(rules, time_scale=inp.time_scale)
         self.shadow = PoolScorer(rules, times=times, time_scale=inp.time_scale)
         self.shadow.set_nodes(nodes)
-        self.told = {}
+        self.told, self.reasons = {}, {}
         return True
 
-    def differences(self, scorer: PoolScorer, *, now: datetime) -> list[ShadowDifference]:
-        """Score the shadow; the nodes that newly stand otherwise than under the other rule set."""
+    def differences(
+        self, scorer: PoolScorer, *, nodes: Collection[str], now: datetime
+    ) -> list[ShadowDifference]:
+        """Score the shadow; the nodes whose two standings differ, or differ otherwise than told."""
         if self.shadow is None:
             return []
-        out: list[ShadowDifference] = []
         # No hold of ours is a shadow's: it would never let a node out of quarantine.
         for change in self.shadow.evaluate(now=now, held=()):
-            ours, theirs = str(scorer.standing_of(change.node)), str(change.standing)
-            if ours == theirs or self.told.get(change.node) == (ours, theirs):
+            self.reasons[change.node] = change.health.reason
+        out: list[ShadowDifference] = []
+        for node in nodes:
+            ours, theirs = str(scorer.standing_of(node)), str(self.shadow.standing_of(node))
+            if self.told.get(node, (ours, ours)) == (ours, theirs):
                 continue
-            self.told[change.node] = (ours, theirs)
-            digest, reason = self.shadow.rules.digest, change.health.reason
-            out.append(ShadowDifference(change.node, digest, ours, theirs, reason, now))
+            self.told[node] = (ours, theirs)
+            digest, reason = self.shadow.rules.digest, self.reasons.get(node, "")
+            out.append(ShadowDifference(node, digest, ours, theirs, reason, now))
         return out
 
 

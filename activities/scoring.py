@@ -239,7 +239,7 @@ class ScoringActivities:
             self._tell(run, change, now=now)
         for note in run.scorer.take_notes()[:_NOTES_LOGGED]:
             activity.logger.info("job finding %s on %s/%s", note.code, note.node, note.slot)
-        differs = run.following.differences(run.scorer, now=now)
+        differs = run.following.differences(run.scorer, nodes=run.nodes, now=now)
         if differs and self._rule_book is not None:
             run.outbox.waiting["shadow"] = lambda book=self._rule_book: book.differs(differs)  # type: ignore[misc]
         await run.outbox.send()

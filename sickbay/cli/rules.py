@@ -109,7 +109,8 @@ async def _list(_session: Session, book: StoreRuleBook, _asked: Asked) -> tuple[
         for e in excepted
     ]
     shadow = next((c for c in changes if c.role is RuleRole.SHADOW), None)
-    found = await book.differences(shadow.digest) if shadow is not None else []
+    seen = await book.differences(shadow.digest) if shadow is not None else []
+    found = [d for d in seen if d.active != d.shadow]
     lines += [f"{d.node}: {d.active}, but {d.shadow} under the shadow: {d.reason}" for d in found]
     data = {"changes": changes, "exceptions": excepted, "shadow_differences": found}
     return data, "\n".join(lines) or "the rule set of the settings decides; it was never changed"
