@@ -52,16 +52,26 @@ _MESSAGES = ("-b", "512M", "-e", "8G", "-f", "2")
 _COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 _COPIES_BETWEEN = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
 # A disk is measured past the page cache, and what was written is read back against its checksum.
+# An option of fio itself, such as the format, ends a job's options: it stands before the name.
 _FIO = (
+    "--output-format=json",
     "--name=sickbay",
     "--rw=write",
     "--ioengine=psync",
     "--direct=1",
     "--verify=crc32c",
     "--do_verify=1",
+    "--verify_state_save=0",
     "--unlink=1",
-    "--output-format=json",
 )
+# A folder of its own, and run in there: what a killed run left behind, or anything that bears the
+# job's name where fio is started, becomes one file of all jobs and reads like a broken disk.
+_DISK = (
+    "command -v fio >/dev/null || exit 127; "
+    'rm -rf "$1"/sickbay-disk-*; folder=$(mktemp -d "$1/sickbay-disk-XXXXXX") || exit 1; '
+    'shift; cd "$folder" && fio "$@" --directory="$folder"; rc=$?; rm -rf "$folder"; exit $rc'
+)
+_NOT_FOUND = 127
 _JOURNAL = ("journalctl", "-k", "-b", "-o", "short-iso", "--no-pager")
 _NO_ENTRIES = "-- No entries --"
 _PORT_FILES = ("state", "phys_state", "rate", "link_layer")
@@ -239,8 +249,10 @@ class ToolCheckRunner:
         """Write, then read back and compare, on the class's disk."""
         how = SHIPPED.checks[CheckName.STORAGE].parameters
         words = [f"--{name}={value}" for name, value in how.items()]
-        argv = ["fio", *_FIO, f"--directory={self._fittings.storage_dir}", *words]
-        run = await self._tool(argv, ends_at)
+        place = self._fittings.storage_dir
+        run = await self._tool(["/bin/sh", "-c", _DISK, "sickbay", place, *_FIO, *words], ends_at)
+        if run.exit_code == _NOT_FOUND:
+            run = ToolRun("", exit_code=None, why="fio cannot be started", missing=True)
         return run, fio.read(run.text, exit_code=run.exit_code, floors=self._floors)
 
     async def _host(self, ends_at: float) -> tuple[ToolRun, Reading]:
