@@ -52,7 +52,6 @@ _MESSAGES = ("-b", "512M", "-e", "8G", "-f", "2")
 _COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 _COPIES_BETWEEN = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
 # A disk is measured past the page cache, and what was written is read back against its checksum.
-# An option of fio itself, such as the format, ends a job's options: it stands before the name.
 _FIO = (
     "--output-format=json",
     "--name=sickbay",
