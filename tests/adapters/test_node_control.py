@@ -366,3 +366,30 @@ async def test_a_service_that_does_not_start_again_is_named(tools, control, node
     effect = await one_reset(control, tools, node, both)
     assert effect.outcome is Outcome.SUCCEEDED
     assert "NOT started again: nvidia-dcgm.service" in effect.detail
+
+
+async def test_c51_a_reboot_whose_answer_was_lost_is_read_off_the_boot_and_not_repeated(
+    tools, control, boot, tmp_path, both
+):
+    """The command's supervisor dies with the machine: no status is ever written."""
+    script = f'echo "$@" >>"$ROOM/reboots"; echo boot-2 >{boot}; kill -9 $PPID'
+    env = tools(nvidia_smi=smi(both), systemctl=script)
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    effect = await finished(control(env), Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.SUCCEEDED
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    await asyncio.sleep(0.2)
+    assert (tmp_path / "reboots").read_text().splitlines() == ["reboot"]
+
+
+async def test_c51_a_reboot_that_was_lost_and_changed_no_boot_is_ambiguous_and_not_repeated(
+    tools, control, boot, tmp_path, both
+):
+    env = tools(nvidia_smi=smi(both), systemctl='echo "$@" >>"$ROOM/reboots"; kill -9 $PPID')
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    effect = await finished(control(env), Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.AMBIGUOUS
+    assert boot.read_text() == "boot-1\n"
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    await asyncio.sleep(0.2)
+    assert (tmp_path / "reboots").read_text().splitlines() == ["reboot"]
