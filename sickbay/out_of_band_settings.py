@@ -6,7 +6,7 @@ A password is named by where it is, never given: settings are shown, saved and p
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
@@ -35,6 +35,7 @@ class BmcSettings(Section):
     password_env: str = ""
     ca_file: Path | None = None
     verify: bool = True
+    ipmi_interface: Literal["lanplus", "lan"] = "lanplus"
     timeout_s: Positive = 10.0
     upload_timeout_s: Positive = 300.0
     at_once: int = Field(default=16, ge=1, le=256)
@@ -49,15 +50,22 @@ class BmcSettings(Section):
         if not self.url:
             return self
         parts = urlsplit(self.url.replace("{node}", "node"))
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("url is no http(s) address, e.g. https://{node}-bmc")
+        if parts.scheme not in {"http", "https", "ipmi"} or not parts.hostname:
+            raise ValueError("url is no http(s) or ipmi address, e.g. https://{node}-bmc")
         if parts.username or parts.password:
             raise ValueError("url holds a password: name it by password_file or password_env")
         if self.password_file and self.password_env:
             raise ValueError("give password_file or password_env, not both")
+        if self.by_ipmi and "{node}" not in self.url:
+            raise ValueError("url has no {node}: one IPMI controller has one node")
         if "{node}" not in self.url and "{node}" not in self.system:
             raise ValueError("neither url nor system has {node}: every node would be one system")
         return self
+
+    @property
+    def by_ipmi(self) -> bool:
+        """Whether the controllers are spoken to by IPMI: power only, no firmware."""
+        return self.url.startswith("ipmi:")
 
     def times(self, time_scale: float) -> OutOfBandTimes:
         """Durations in wall-clock seconds."""

@@ -16,7 +16,8 @@ Positive = Annotated[float, Field(gt=0)]
 FloorKey = Annotated[
     str,
     StringConstraints(
-        pattern=r"^(nccl_(pair_)?busbw|nvbandwidth_(host|device)_[a-z0-9_]+|h2d|d2h|p2p)_gbps$"
+        pattern=r"^((nccl_(pair_)?busbw|nvbandwidth_(host|device)_[a-z0-9_]+|h2d|d2h|p2p)_gbps"
+        r"|fio_(read|write)_(iops|bytes_per_s))$"
     ),
 ]
 
@@ -117,9 +118,13 @@ class PoolSettings(Section):
 class ClassSettings(Section):
     """What nodes of one class owe, and how ranks are started on two of them.
 
-    Floors are GB/s. A floor that is not given is not judged: a site measures its own.
+    Floors are GB/s, those of fio as they are named. A floor that is not given is not judged: a site
+    measures its own.
     """
 
     floors: dict[FloorKey, Positive] = Field(default_factory=dict)
     nccl_network: str = ""
     nccl_launcher: tuple[str, ...] = Field(default=("mpirun",), min_length=1)
+    ib_ports: int | None = Field(default=None, ge=0, le=256)
+    ib_rate_gbps: Positive | None = None
+    storage_dir: str = Field(default="/var/tmp", pattern="^/")  # noqa: S108 - documented default

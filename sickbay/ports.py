@@ -38,7 +38,7 @@ from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.gate import Hold
 from sickbay.domain.health import Health, Standing
 from sickbay.domain.neighbour import Bystander
-from sickbay.domain.node import Node, Part, Treatment
+from sickbay.domain.node import Category, Node, Part, Treatment
 from sickbay.domain.power import PowerState
 from sickbay.domain.proof import Check
 from sickbay.domain.reading import Reading
@@ -112,6 +112,16 @@ class CheckRunner(Protocol):
         """Run to the end or to the deadline; a timeout or a missing tool is inconclusive.
 
         `neighbour` is the other node of a check across two: without it that is inconclusive.
+        """
+
+
+class Collectors(Protocol):
+    """Reads what a person would want to see of a failed node, before anything is treated."""
+
+    async def collect(self, category: Category, *, deadline_s: float) -> bytes:
+        """Everything that is to be read for this category; empty when there is nothing to read.
+
+        A command that fails, hangs or is missing says so in the text; nothing is raised.
         """
 
 

@@ -180,7 +180,8 @@ class Settings(Section):
             return set()
         if not self.bmc.url:
             return {Treatment.POWER_CYCLE, Treatment.REFLASH}
-        return set() if self.firmware.images else {Treatment.REFLASH}
+        flashes = self.firmware.images and not self.bmc.by_ipmi
+        return set() if flashes else {Treatment.REFLASH}
 
     def budget_policy(self, pool: str) -> BudgetPolicy:
         """The budget policy of a pool, in wall-clock seconds."""

@@ -14,6 +14,8 @@ LARGEST_OUTPUT = 16 * 1024 * 1024
 _CHUNK = 64 * 1024
 # A tool that left a child behind keeps its pipe open: what it printed by then is all there is.
 _LAST_WORDS_S = 1.0
+# A process in the kernel's uninterruptible sleep takes no signal: nobody waits for it for ever.
+_DYING_S = 5.0
 _SIGNALLED = 128
 
 
@@ -65,7 +67,8 @@ async def run_tool(
         why = f"{argv[0]} gave no answer in {deadline_s:.3g} s"
     finally:
         # Also when this call itself is cancelled: nothing we started outlives us.
-        await _end(process)
+        ended = await _end(process)
+        why += "" if ended else "; it takes no signal and is left in the kernel"
         await asyncio.wait({drain}, timeout=_LAST_WORDS_S)
         drain.cancel()
     code = process.returncode
@@ -88,10 +91,15 @@ async def _drain(pipe: int, printed: bytearray) -> None:
         transport.close()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the session this run started, and reap its leader."""
+async def _end(process: asyncio.subprocess.Process) -> bool:
+    """Kill the session this run started, and reap its leader; False when it cannot be killed."""
     if process.returncode is not None:
-        return
+        return True
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    try:
+        async with asyncio.timeout(_DYING_S):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True

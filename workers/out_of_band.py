@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from activities.out_of_band import Ledger, OutOfBandActivities, Outside, Rules
+from sickbay.adapters.ipmi import IpmiAccess, IpmiPower, NoFirmware
 from sickbay.adapters.redfish import Access, Connections, RedfishFirmware, RedfishPower
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.errors import BmcPassword, UsageError
 from sickbay.out_of_band_settings import BmcSettings
-from sickbay.ports import Inventory, Safety, Scheduler
+from sickbay.ports import Bmc, Firmware, Inventory, Safety, Scheduler
 from sickbay.ports_out_of_band import Witness
+from sickbay.secret_refs import tool_environment
 from sickbay.settings import Settings
 from sickbay.store.engine import Store
 from sickbay.store.out_of_band import StoreLeases, StoreOperations, StoreRollouts
@@ -43,13 +45,13 @@ def out_of_band_activities(
     bmc = settings.bmc if settings.bmc.url else _simulated(settings.bmc, simulated)
     if bmc is None:
         return ()
-    connections = Connections(_access(bmc))
+    power, firmware = _controllers(bmc)
     images = settings.firmware.allowed() or published(directory)
     store = around.store
     activities = OutOfBandActivities(
         Outside(
-            bmc=RedfishPower(connections),
-            firmware=RedfishFirmware(connections, upload_timeout_s=bmc.upload_timeout_s),
+            bmc=power,
+            firmware=firmware,
             scheduler=around.scheduler,
             witness=around.witness,
             safety=around.safety,
@@ -64,6 +66,24 @@ def out_of_band_activities(
         clock=utc_now,
     )
     return (activities,)
+
+
+def _controllers(bmc: BmcSettings) -> tuple[Bmc, Firmware]:
+    """The controllers by the protocol that their address names."""
+    access = _access(bmc)
+    if not bmc.by_ipmi:
+        connections = Connections(access)
+        firmware = RedfishFirmware(connections, upload_timeout_s=bmc.upload_timeout_s)
+        return RedfishPower(connections), firmware
+    told = IpmiAccess(
+        url=bmc.url,
+        username=bmc.username,
+        password=access.password,
+        interface=bmc.ipmi_interface,
+        timeout_s=bmc.timeout_s,
+        at_once=bmc.at_once,
+    )
+    return IpmiPower(told, env=tool_environment()), NoFirmware()
 
 
 def published(directory: Path) -> tuple[FirmwareImage, ...]:

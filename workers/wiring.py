@@ -22,12 +22,13 @@ from activities.records import RecordActivities
 from activities.scoring import ScoringActivities
 from activities.sweep import SweepActivities
 from activities.treatment import TreatmentActivities
+from sickbay.adapters.collectors import ToolCollectors
 from sickbay.adapters.local_pager import LocalPager
 from sickbay.adapters.local_tickets import LocalTickets
 from sickbay.adapters.node_control import NvidiaNodeControl
 from sickbay.adapters.operation_journal import SqliteJournal
 from sickbay.adapters.simulated_scheduler import SimulatedScheduler
-from sickbay.adapters.tool_checks import ToolCheckRunner
+from sickbay.adapters.tool_checks import Fittings, ToolCheckRunner
 from sickbay.client import TemporalPermits, TemporalRepairs, pool_sizes
 from sickbay.contracts.scoring import ScoringInput, scaled_times
 from sickbay.domain.node import Node
@@ -185,12 +186,7 @@ def node_activities(
     expected = settings.classes.get(node.node_class, ClassSettings())
     loads = _loads(settings, records)
     checks = CheckActivities(
-        ToolCheckRunner(
-            env=env,
-            floors=expected.floors,
-            nccl_network=expected.nccl_network or None,
-            launcher=expected.nccl_launcher,
-        ),
+        _check_runner(expected, env=env),
         control=control,
         evidence=EvidenceFiles(
             settings.evidence_dir.resolve(),
@@ -199,6 +195,7 @@ def node_activities(
         safety=safety,
         inventory=records,
         loads=loads,
+        collectors=ToolCollectors(env),
     )
     treatment = TreatmentActivities(
         control,
@@ -243,3 +240,18 @@ def activities_of(owner: object) -> Sequence[Callable[..., Any]]:
     """The activity methods of an object, by Temporal's own mark on them."""
     methods = (getattr(owner, name) for name in dir(owner) if not name.startswith("_"))
     return [m for m in methods if hasattr(m, "__temporal_activity_definition")]
+
+
+def _check_runner(expected: ClassSettings, *, env: Mapping[str, str]) -> ToolCheckRunner:
+    fittings = Fittings(
+        ib_ports=expected.ib_ports,
+        ib_rate_gbps=expected.ib_rate_gbps,
+        storage_dir=expected.storage_dir,
+    )
+    return ToolCheckRunner(
+        env=env,
+        floors=expected.floors,
+        nccl_network=expected.nccl_network or None,
+        launcher=expected.nccl_launcher,
+        fittings=fittings,
+    )

@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.contracts.repair import Fault
     from sickbay.contracts.steps import StepRequest, SuiteAnswer, SuiteRequest
     from sickbay.domain.blame import PairRun, blame_pairs
+    from sickbay.domain.evidence import EvidenceRef
     from sickbay.domain.neighbour import Borrowed
     from sickbay.domain.node import Category, Severity
     from sickbay.domain.proof import (
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         CheckResult,
         Suite,
         SuiteResult,
+        limits_s,
         owes_pair,
         suite_verdict,
         without_pair,
@@ -36,6 +38,7 @@ with workflow.unsafe.imports_passed_through():
 # Two bad pairs blame the node they share; one more partner for a run that measured nothing.
 MOST_PARTNERS = 3
 PAIR_FAILED = "pair_failed"
+HOUR_S = 3600.0
 _MEASURED = {Verdict.PASS: True, Verdict.FAIL: False, Verdict.INCONCLUSIVE: None}
 
 
@@ -44,7 +47,10 @@ async def run_suite(
 ) -> SuiteAnswer:
     """Run a suite on the repaired node's own queue."""
     p = context.policy
-    request = SuiteRequest(step, suite, p.suite_deadline_s, p.check_deadline_s, neighbour)
+    limits = limits_s(suite, scale=p.hour_s / HOUR_S)
+    request = SuiteRequest(
+        step, suite, p.suite_deadline_s, p.check_deadline_s, neighbour=neighbour, limits_s=limits
+    )
     return await workflow.execute_activity_method(
         CheckActivities.run_suite,
         request,
@@ -63,6 +69,7 @@ class PairedSuites:
 
     def __init__(self, context: RepairContext) -> None:
         self.c = context
+        self.collected: tuple[EvidenceRef, ...] = ()
 
     async def run(self, verb: str, suite: Suite) -> SuiteAnswer:
         """The suite's answer, the pair check judged over as many partners as it needs.
@@ -73,13 +80,15 @@ class PairedSuites:
         alone = await self.c.act(verb, lambda step: run_suite(self.c, step, without_pair(suite)))
         if alone.result is None or alone.result.verdict is not Verdict.PASS:
             return alone
+        self.collected = ()
         progress = self.c.state.progress
         owed = owes_pair(progress.categories, evidence=progress.evidence)
         judged = await self._judge(verb, owed=owed)
         if not isinstance(judged, CheckResult):
             return judged or alone
         checks = (*alone.result.checks, judged)
-        result = SuiteResult(suite.name, verdict=suite_verdict(checks), checks=checks)
+        verdict = suite_verdict(checks)
+        result = SuiteResult(suite.name, verdict, checks=checks, collected=self.collected)
         return SuiteAnswer(result=result)
 
     async def _judge(self, verb: str, *, owed: bool) -> CheckResult | SuiteAnswer | None:
@@ -96,6 +105,7 @@ class PairedSuites:
             if answer is None or answer.result is None:
                 return answer
             results.append(answer.result.checks[0])
+            self.collected += answer.result.collected
             runs.append(PairRun(node, lent, good=_MEASURED[answer.result.verdict]))
             told = blame_pairs(runs)
             if node in told.good | told.bad:

@@ -42,6 +42,10 @@ _EVIDENCE_OF = {
     CheckName.NVBANDWIDTH: "nvbandwidth",
     CheckName.NCCL_NODE: "nccl_node",
     CheckName.NCCL_PAIR: PAIR_EVIDENCE,
+    CheckName.INFINIBAND: "infiniband",
+    CheckName.STORAGE: "fio",
+    CheckName.HOST: "host",
+    CheckName.KERNEL_LOG: "kernel_log",
 }
 
 
@@ -292,6 +296,7 @@ class RepairStages:
         notable = [r for r in result.checks if r.verdict is not Verdict.PASS] or result.checks
         detail = "; ".join(f"{r.check.label} {r.verdict}: {r.why}" for r in notable)
         evidence = tuple(r.evidence.sha256 for r in result.checks if r.evidence)
+        evidence += tuple(ref.sha256 for ref in result.collected)
         return Done(outcome, detail[:1000], operation_id=operation_id, evidence=evidence)
 
     def _as(self, done: Done, outcome: StageOutcome, detail: str | None = None) -> Done:

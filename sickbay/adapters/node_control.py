@@ -33,14 +33,34 @@ _GONE = "the act's supervisor is gone without an exit status"
 _BEGIN = 'stem="$1"; shift; echo $$ >"$stem.pid"; '
 _FINISH = 'echo $rc >"$stem.rc.new"; mv "$stem.rc.new" "$stem.rc"'
 _PLAIN = _BEGIN + '"$@" >"$stem.out" 2>&1; rc=$?; ' + _FINISH
+CLIENTS = (
+    "dcgm-exporter.service",
+    "nvidia-dcgm.service",
+    "nvsm.service",
+    "nvidia-fabricmanager.service",
+    "nvidia-persistenced.service",
+)
+"""Services that may hold a GPU and so refuse its reset, in the order they are stopped."""
 # Persistence mode is a client of the GPU and blocks the reset. It is allowed to fail, and is
-# switched on again only where it was on.
+# switched on again only where it was on. Only a reset that was refused because the GPU is in use
+# (so it did nothing) stops services; those that ran are started again, in the opposite order.
 _RESET = (
     _BEGIN
-    + '"$1" -pm 0 -i "$2" >"$stem.pm" 2>&1; off=$?; '
-    + '"$1" --gpu-reset -i "$2" >"$stem.out" 2>&1; rc=$?; '
+    + 'smi="$1"; gpu="$2"; shift 2; released=""; '
+    + 'try() { "$smi" --gpu-reset -i "$gpu" >"$stem.out" 2>&1; }; '
+    + '"$smi" -pm 0 -i "$gpu" >"$stem.pm" 2>&1; off=$?; '
+    + "try; rc=$?; "
+    + 'if [ $rc -ne 0 ] && grep -qiE "(currently )?in use by another" "$stem.out"; then '
+    + 'for unit in "$@"; do '
+    + 'systemctl is-active --quiet "$unit" >/dev/null 2>&1 || continue; '
+    + 'released="$unit $released"; echo "$unit" >>"$stem.released"; '
+    + 'timeout 120 systemctl stop "$unit" >>"$stem.pm" 2>&1; done; '
+    + '[ -z "$released" ] || { try; rc=$?; }; '
+    + "for unit in $released; do "
+    + 'timeout 120 systemctl start "$unit" >>"$stem.pm" 2>&1 || echo "$unit" >>"$stem.stopped"; '
+    + "done; fi; "
     + 'if [ $off -eq 0 ] && ! grep -qi already "$stem.pm"; then '
-    + '"$1" -pm 1 -i "$2" >>"$stem.pm" 2>&1; fi; '
+    + '"$smi" -pm 1 -i "$gpu" >>"$stem.pm" 2>&1; fi; '
     + _FINISH
 )
 
@@ -104,7 +124,7 @@ class NvidiaNodeControl:
         if not _available(treatment, part) or stem.with_suffix(".started").exists():
             return
         if treatment is Treatment.RESET and part is not None:
-            script, argv = _RESET, ["nvidia-smi", await self._target(part)]
+            script, argv = _RESET, ["nvidia-smi", await self._target(part), *CLIENTS]
         else:
             script, argv = _PLAIN, ["systemctl", "reboot"]
         if _mark_started(stem, operation_id):
@@ -147,7 +167,7 @@ class NvidiaNodeControl:
         code = _exit_code(stem)
         if code is not None:
             text = stem.with_suffix(".out").read_text(encoding="utf-8", errors="replace")
-            return nvidia_smi.read_reset(text, exit_code=code)
+            return _with_services(nvidia_smi.read_reset(text, exit_code=code), stem)
         return None if running else Effect(Outcome.AMBIGUOUS, _GONE)
 
     async def _reboot_progress(self, stem: Path, boot_id_before: str) -> Effect | None:
@@ -211,6 +231,26 @@ def _age_s(path: Path) -> float:
         return time.time() - path.stat().st_mtime
     except OSError:
         return math.inf
+
+
+def _with_services(effect: Effect, stem: Path) -> Effect:
+    """The effect, with the services that were stopped for it and those that did not come back."""
+    released, stopped = _listed(stem, ".released"), _listed(stem, ".stopped")
+    detail = effect.detail
+    if released:
+        detail += (
+            f"; stopped for it and started again: {', '.join(sorted(released - stopped)) or 'none'}"
+        )
+    if stopped:
+        detail += f"; NOT started again: {', '.join(sorted(stopped))}"
+    return replace(effect, detail=detail)
+
+
+def _listed(stem: Path, suffix: str) -> set[str]:
+    try:
+        return set(stem.with_suffix(suffix).read_text(encoding="utf-8").split())
+    except OSError:
+        return set()
 
 
 def _exit_code(stem: Path) -> int | None:

@@ -3,13 +3,26 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from sickbay.domain.node import Category, Node, PartKind, Severity, Treatment
 from sickbay.domain.proof import Check, CheckName
 from sickbay.domain.reading import FindingKind, Reading, Verdict
+from sickbay.domain.suite_book import SHIPPED
 from sickbay.ports import CheckOutput
-from sickbay.readers import dcgm_diag, dcgm_health, nccl_tests, nvbandwidth, nvidia_smi
+from sickbay.readers import (
+    dcgm_diag,
+    dcgm_health,
+    fio,
+    host_state,
+    ibstat,
+    infiniband,
+    kernel_log,
+    nccl_tests,
+    nvbandwidth,
+    nvidia_smi,
+)
 from sickbay.readers.conclusion import conclude, tool_finding
 from sickbay.readers.parts import bus_id
 from sickbay.readers.peers import held_to_peers
@@ -38,6 +51,55 @@ _VERSION = re.compile(r"version:?\s*(\d+)\.", re.IGNORECASE)
 _MESSAGES = ("-b", "512M", "-e", "8G", "-f", "2")
 _COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 _COPIES_BETWEEN = ("device_to_device_memcpy_read_ce", "device_to_device_memcpy_write_ce")
+# A disk is measured past the page cache, and what was written is read back against its checksum.
+_FIO = (
+    "--output-format=json",
+    "--name=sickbay",
+    "--rw=write",
+    "--ioengine=psync",
+    "--direct=1",
+    "--verify=crc32c",
+    "--do_verify=1",
+    "--verify_state_save=0",
+    "--unlink=1",
+)
+# A folder of its own, and run in there: what a killed run left behind, or anything that bears the
+# job's name where fio is started, becomes one file of all jobs and reads like a broken disk.
+_DISK = (
+    "command -v fio >/dev/null || exit 127; "
+    'rm -rf "$1"/sickbay-disk-*; folder=$(mktemp -d "$1/sickbay-disk-XXXXXX") || exit 1; '
+    'shift; cd "$folder" && fio "$@" --directory="$folder"; rc=$?; rm -rf "$folder"; exit $rc'
+)
+_NOT_FOUND = 127
+_JOURNAL = ("journalctl", "-k", "-b", "-o", "short-iso", "--no-pager")
+_NO_ENTRIES = "-- No entries --"
+_PORT_FILES = ("state", "phys_state", "rate", "link_layer")
+_MOST_PORTS = 256
+_PACKAGES = {
+    "nvidia-smi": "the NVIDIA driver",
+    "dcgmi": "datacenter-gpu-manager",
+    "nvbandwidth": "nvbandwidth",
+    "all_reduce_perf": "nccl-tests",
+    "mpirun": "Open MPI",
+    "fio": "fio",
+    "ibstat": "infiniband-diags",
+    "journalctl": "systemd",
+    "df": "coreutils",
+}
+
+
+@dataclass(frozen=True)
+class Fittings:
+    """What a node of a class has beside its GPUs.
+
+    `ib_ports` and `ib_rate_gbps` are as a class file has them, None is not judged. `storage_dir` is
+    on the disk that is tested. `root` is where the kernel's files are.
+    """
+
+    ib_ports: int | None = None
+    ib_rate_gbps: float | None = None
+    storage_dir: str = "/var/tmp"  # noqa: S108 - the tool makes and removes files of its own there
+    root: Path = field(default=Path("/"))
 
 
 class ToolCheckRunner:
@@ -48,6 +110,7 @@ class ToolCheckRunner:
         floors: bandwidths the node's class owes, in GB/s; an absent one is not judged.
         nccl_network: the network NCCL must have used between nodes, None when any will do.
         launcher: what starts ranks on several hosts, with the site's own options.
+        fittings: ports, disk and kernel files of the node.
     """
 
     def __init__(
@@ -59,7 +122,9 @@ class ToolCheckRunner:
         floors: Mapping[str, float] | None = None,
         nccl_network: str | None = None,
         launcher: Sequence[str] = ("mpirun",),
+        fittings: Fittings | None = None,
     ) -> None:
+        self._fittings = fittings or Fittings()
         self._env = env
         self._dcgmi = dcgmi
         self._smi = nvidia_smi_tool
@@ -99,6 +164,14 @@ class ToolCheckRunner:
                 run, reading = await self._copies(node, ends_at)
             case CheckName.NCCL_NODE:
                 run, reading = await self._collective(node, None, ends_at)
+            case CheckName.INFINIBAND:
+                run, reading = await self._ports(ends_at)
+            case CheckName.STORAGE:
+                run, reading = await self._disk(ends_at)
+            case CheckName.HOST:
+                run, reading = await self._host(ends_at)
+            case CheckName.KERNEL_LOG:
+                run, reading = await self._kernel(check, ends_at)
             case CheckName.NCCL_PAIR if neighbour is None:
                 return CheckOutput(_no_neighbour(), raw=b"")
             case CheckName.NCCL_PAIR:
@@ -155,6 +228,52 @@ class ToolCheckRunner:
             reading, findings=findings, category=category if failed else reading.category
         )
 
+    async def _ports(self, ends_at: float) -> tuple[ToolRun, Reading]:
+        """The ports as `ibstat` lists them, or as the kernel's files show them without it."""
+        has = self._fittings
+        if has.ib_ports == 0:
+            says = "the class has no InfiniBand port"
+            return ToolRun(says, 0), conclude(ibstat.TOOL, says, [], passed=says)
+        run = await self._tool(["ibstat"], ends_at)
+        if run.missing and (text := _port_files(has.root)):
+            run = ToolRun(text, 0)
+            return run, infiniband.read(
+                text, exit_code=0, ports=has.ib_ports, rate_gbps=has.ib_rate_gbps
+            )
+        return run, ibstat.read(
+            run.text, exit_code=run.exit_code, ports=has.ib_ports, rate_gbps=has.ib_rate_gbps
+        )
+
+    async def _disk(self, ends_at: float) -> tuple[ToolRun, Reading]:
+        """Write, then read back and compare, on the class's disk."""
+        how = SHIPPED.checks[CheckName.STORAGE].parameters
+        words = [f"--{name}={value}" for name, value in how.items()]
+        place = self._fittings.storage_dir
+        run = await self._tool(["/bin/sh", "-c", _DISK, "sickbay", place, *_FIO, *words], ends_at)
+        if run.exit_code == _NOT_FOUND:
+            run = ToolRun("", exit_code=None, why="fio cannot be started", missing=True)
+        return run, fio.read(run.text, exit_code=run.exit_code, floors=self._floors)
+
+    async def _host(self, ends_at: float) -> tuple[ToolRun, Reading]:
+        """Free space as `df` says it, and the memory controllers' counts of lost words."""
+        run = await self._tool(["df", "-P", "-l"], ends_at)
+        text = run.text + _memory_files(self._fittings.root)
+        return replace(run, text=text), host_state.read(text, exit_code=run.exit_code)
+
+    async def _kernel(self, check: Check, ends_at: float) -> tuple[ToolRun, Reading]:
+        """What the kernel said since the suite began: an older line was not provoked by it."""
+        told = await self._tool([*_JOURNAL, "-n", "1"], ends_at)
+        since = [f"--since=@{check.since.timestamp():.0f}"] if check.since else []
+        if told.exit_code != 0 or _NO_ENTRIES in told.text or not told.text.strip():
+            why = told.why or "the journal shows no line of the kernel: is it read as root?"
+            finding = tool_finding("did_not_run", why)
+            return told, conclude(kernel_log.TOOL, told.text, [finding], passed=None)
+        run = await self._tool([*_JOURNAL, *since], ends_at)
+        if run.exit_code == 0 and run.text.strip() in {"", _NO_ENTRIES}:
+            says = "the kernel said nothing since the suite began"
+            return run, conclude(kernel_log.TOOL, run.text, [], passed=says)
+        return run, kernel_log.read(run.text, exit_code=run.exit_code)
+
     async def _health(self, ends_at: float) -> ToolRun:
         """The watch's report; a watch that is off is switched on first."""
         run = await self._tool([self._dcgmi, "health", "-c", "-j"], ends_at)
@@ -191,7 +310,31 @@ def _no_neighbour() -> Reading:
 def _no_answer(tool: str, run: ToolRun) -> Reading:
     """A tool that did not end by itself: what it printed so far is no verdict."""
     reason = "tool_not_installed" if run.missing else "timeout"
-    return conclude(tool, run.text, [tool_finding(reason, run.why)], passed=None)
+    why = run.why
+    if run.missing and (package := _PACKAGES.get(why.partition(" ")[0])):
+        why = f"{why} (it comes with {package})"
+    return conclude(tool, run.text, [tool_finding(reason, why)], passed=None)
+
+
+def _port_files(root: Path) -> str:
+    """The files of the node's ports, as `path: value` lines; empty when there are none."""
+    folders = sorted(root.glob("sys/class/infiniband/*/ports/*"))[:_MOST_PORTS]
+    return _lines([folder / name for folder in folders for name in _PORT_FILES])
+
+
+def _memory_files(root: Path) -> str:
+    """The memory controllers' counts since they were started; empty without any."""
+    return _lines(sorted(root.glob("sys/devices/system/edac/mc/mc*/ue_count"))[:_MOST_PORTS])
+
+
+def _lines(files: Sequence[Path]) -> str:
+    found = []
+    for file in files:
+        try:
+            found.append(f"{file}: {file.read_text(encoding='ascii', errors='replace').strip()}\n")
+        except OSError:
+            continue
+    return "".join(found)
 
 
 def _states_only(reading: Reading) -> Reading:

@@ -123,7 +123,9 @@ class DrainResult:
 class SuiteRequest:
     """Run a suite on the node: all of it ends by `deadline_s`, each check by `check_deadline_s`.
 
-    `neighbour` is the borrowed node of a check that needs one; such a check ends before the borrow.
+    `limits_s` are the checks' own outer deadlines, in the suite's order; none is as before there
+    were any. `neighbour` is the borrowed node of a check that needs one; such a check ends before
+    the borrow.
     """
 
     step: StepRequest
@@ -131,6 +133,7 @@ class SuiteRequest:
     deadline_s: float
     check_deadline_s: float
     neighbour: Borrowed | None = None
+    limits_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

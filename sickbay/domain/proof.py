@@ -5,36 +5,29 @@ A proof always contains the check that would have caught the fault. Inconclusive
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from sickbay.domain.check import Check, CheckName
 from sickbay.domain.evidence import EvidenceRef
 from sickbay.domain.node import Category, Treatment
-from sickbay.domain.reading import Finding, Verdict
+from sickbay.domain.reading import Finding, FindingKind, Verdict
+from sickbay.domain.suite_book import SHIPPED, Purpose
 
-
-class CheckName(StrEnum):
-    """One active test of a node."""
-
-    GPU_STATE = "gpu_state"
-    NVLINK_STATE = "nvlink_state"
-    DCGM_HEALTH = "dcgm_health"
-    DCGM_DIAG = "dcgm_diag"
-    NVBANDWIDTH = "nvbandwidth"
-    NCCL_NODE = "nccl_node"
-    NCCL_PAIR = "nccl_pair"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One test and, for DCGM, which of its tests to run (names of DCGM 4)."""
-
-    name: CheckName
-    tests: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """How people and evidence name it, e.g. `dcgm_diag:memory+pcie`."""
-        return f"{self.name}:{'+'.join(self.tests)}" if self.tests else str(self.name)
+__all__ = [
+    "PAIR",
+    "PAIR_EVIDENCE",
+    "Check",
+    "CheckName",
+    "CheckResult",
+    "Suite",
+    "SuiteResult",
+    "covers",
+    "limits_s",
+    "owes_pair",
+    "passes_owed",
+    "suite_for",
+    "suite_verdict",
+    "without_pair",
+]
 
 
 @dataclass(frozen=True)
@@ -59,50 +52,48 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What a whole suite concluded, with each check's result."""
+    """What a whole suite concluded, with each check's result.
+
+    `collected` is what was read about the failed categories before anything is treated.
+    """
 
     suite: str
     verdict: Verdict
     checks: tuple[CheckResult, ...]
+    collected: tuple[EvidenceRef, ...] = ()
 
     def findings(self) -> tuple[Finding, ...]:
         """All findings of all checks, in order."""
         return tuple(f for check in self.checks for f in check.findings)
 
+    def failed_categories(self) -> tuple[Category, ...]:
+        """The categories that the failing checks name, each once; of a failed suite only."""
+        failed = [c for c in self.checks if c.verdict is Verdict.FAIL]
+        named = [f.category for c in failed for f in c.findings if f.kind is FindingKind.HARDWARE]
+        return tuple(dict.fromkeys(c for c in named if c is not None))
 
-# DCGM tests per category: NVIDIA's own grouping of `dcgmi diag` tests (levels 1 to 3).
-_DIAG_TESTS: dict[Category, tuple[str, ...]] = {
-    Category.COMPUTE: ("software", "diagnostic"),
-    Category.MEMORY: ("software", "memory"),
-    Category.INTERCONNECT: ("software", "pcie"),
-    Category.THERMAL: ("software", "targeted_power"),
-    Category.PERFORMANCE: ("software", "diagnostic", "targeted_stress"),
-}
-_SHORT_DIAG = ("software", "memory", "pcie")
-_LINKED = {Category.INTERCONNECT, Category.FABRIC}
-_MEASURED: dict[Category, tuple[CheckName, ...]] = {
-    Category.INTERCONNECT: (CheckName.NVBANDWIDTH, CheckName.NCCL_NODE),
-    Category.FABRIC: (CheckName.NCCL_NODE, CheckName.NCCL_PAIR),
-    Category.PERFORMANCE: (CheckName.NVBANDWIDTH,),
-}
+
 # DCGM's tests that load every GPU fully for minutes, and the copies over all links at once.
 STRESS_TESTS = frozenset({"diagnostic", "targeted_stress", "targeted_power"})
 STRESS_CHECKS = frozenset({CheckName.NVBANDWIDTH})
-_LAST = (CheckName.NVBANDWIDTH, CheckName.NCCL_NODE, CheckName.NCCL_PAIR)
 PAIR = Check(CheckName.NCCL_PAIR)
 PAIR_EVIDENCE = "nccl_pair"
+LEAST_LIMIT_S = 60.0
 
 
-def suite_for(*categories: Category) -> Suite:
-    """The suite that follows the failing categories, plus a short subset of the rest."""
-    tests = [t for c in categories for t in _DIAG_TESTS.get(c, _SHORT_DIAG)] or [*_SHORT_DIAG]
-    diag = Check(CheckName.DCGM_DIAG, tests=tuple(dict.fromkeys(tests)))
-    checks = [Check(CheckName.GPU_STATE), Check(CheckName.DCGM_HEALTH), diag]
-    if _LINKED & set(categories):
-        checks.insert(1, Check(CheckName.NVLINK_STATE))
-    measured = {name for c in categories for name in _MEASURED.get(c, ())}
-    checks += [Check(name) for name in _LAST if name in measured]
-    return Suite(name="standard:" + ("+".join(categories) or "short"), checks=tuple(checks))
+def suite_for(*categories: Category, purpose: Purpose = Purpose.PROVE) -> Suite:
+    """The suite of a purpose that follows the failing categories, as the shipped book says."""
+    checks = SHIPPED.checks_for(categories, purpose=purpose)
+    return Suite(f"{SHIPPED.level_of(purpose)}:" + ("+".join(categories) or "short"), checks=checks)
+
+
+def limits_s(suite: Suite, *, scale: float) -> tuple[float, ...]:
+    """The outer deadline of each check of a suite in seconds.
+
+    `scale` is seconds of wall clock per second of fleet time. A tool needs its time however fast
+    fleet time runs, so no limit is below `LEAST_LIMIT_S`.
+    """
+    return tuple(max(SHIPPED.limit_s(check) * scale, LEAST_LIMIT_S) for check in suite.checks)
 
 
 def without_pair(suite: Suite) -> Suite:

@@ -10,6 +10,10 @@ from pathlib import Path
 TOOLS = {
     "all_reduce_perf": "all_reduce_perf",
     "dcgmi": "dcgmi",
+    "df": "df",
+    "fio": "fio",
+    "ibstat": "ibstat",
+    "journalctl": "journalctl",
     "mpirun": "mpirun",
     "nvbandwidth": "nvbandwidth",
     "nvidia-smi": "nvidia_smi",

@@ -280,3 +280,116 @@ async def test_a_node_whose_every_gpu_is_lost_names_none(tools, control):
     lost = "Unable to determine the device handle for GPU 0000:1A:00.0: GPU is lost."
     with pytest.raises(NodeUnreadable, match="GPU is lost"):
         await control(tools(nvidia_smi=f"echo '{lost}'; exit 15")).facts()
+
+
+# --- a reset that is refused because services hold the GPU ----------------------------------------
+
+# The GPU is held while the host engine runs; a service is a file, and each call leaves a line.
+HELD = """if [ -f "$ROOM/on/nvidia-dcgm.service" ]; then
+  echo 'GPU 00000000:1A:00.0: In use by another client'; exit 255; fi
+echo 'All done.'; echo "GPU $3 was successfully reset.\""""
+SYSTEMCTL = """unit=$(eval echo "\\${$#}")
+[ "$1" = is-active ] || echo "$1 $unit" >>"$ROOM/services"
+case "$1" in
+  is-active) [ -f "$ROOM/on/$unit" ];;
+  stop) rm "$ROOM/on/$unit";;
+  start) [ ! -f "$ROOM/broken-$unit" ] && : >"$ROOM/on/$unit";;
+esac"""
+
+
+def services(tmp_path, *names):
+    (tmp_path / "on").mkdir(exist_ok=True)
+    for name in names:
+        (tmp_path / "on" / f"{name}.service").touch()
+
+
+def running(tmp_path):
+    return {path.name.removesuffix(".service") for path in (tmp_path / "on").iterdir()}
+
+
+async def one_reset(control, tools, node, both, *, reset=HELD):
+    mine = control(tools(nvidia_smi=smi(both, reset), systemctl=SYSTEMCTL))
+    part = node.part_in("gpu0")
+    await mine.start(Treatment.RESET, part=part, operation_id="op-1")
+    return await finished(mine, Treatment.RESET, part=part)
+
+
+async def test_a_reset_refused_by_services_stops_those_that_run_and_starts_them_again(
+    tools, control, node, tmp_path, both
+):
+    services(tmp_path, "nvidia-dcgm", "nvidia-fabricmanager")
+    effect = await one_reset(control, tools, node, both)
+    assert effect.outcome is Outcome.SUCCEEDED
+    assert "nvidia-dcgm.service" in effect.detail
+    assert len(resets(tmp_path)) == 2, "a refused reset did nothing, so it may be tried once more"
+    assert running(tmp_path) == {"nvidia-dcgm", "nvidia-fabricmanager"}
+    order = (tmp_path / "services").read_text().splitlines()
+    assert order == [
+        "stop nvidia-dcgm.service",
+        "stop nvidia-fabricmanager.service",
+        "start nvidia-fabricmanager.service",
+        "start nvidia-dcgm.service",
+    ]
+
+
+async def test_a_reset_with_nothing_in_its_way_stops_no_service(
+    tools, control, node, tmp_path, both
+):
+    services(tmp_path, "nvidia-fabricmanager", "nvidia-persistenced")
+    effect = await one_reset(control, tools, node, both)
+    assert (effect.outcome, effect.detail) == (Outcome.SUCCEEDED, "reset")
+    assert not (tmp_path / "services").exists()
+
+
+async def test_services_come_back_when_the_second_try_is_refused_too(
+    tools, control, node, tmp_path, both
+):
+    services(tmp_path, "nvidia-dcgm")
+    refuse = f"echo '{IN_USE}'; exit 255"
+    effect = await one_reset(control, tools, node, both, reset=refuse)
+    assert effect.outcome is Outcome.PERMANENT
+    assert len(resets(tmp_path)) == 2
+    assert running(tmp_path) == {"nvidia-dcgm"}
+
+
+async def test_another_refusal_stops_no_service(tools, control, node, tmp_path, both):
+    services(tmp_path, "nvidia-dcgm")
+    refuse = "echo 'GPU 0: Insufficient Permissions'; exit 4"
+    effect = await one_reset(control, tools, node, both, reset=refuse)
+    assert effect.outcome is Outcome.PERMANENT
+    assert not (tmp_path / "services").exists()
+
+
+async def test_a_service_that_does_not_start_again_is_named(tools, control, node, tmp_path, both):
+    services(tmp_path, "nvidia-dcgm")
+    (tmp_path / "broken-nvidia-dcgm.service").touch()
+    effect = await one_reset(control, tools, node, both)
+    assert effect.outcome is Outcome.SUCCEEDED
+    assert "NOT started again: nvidia-dcgm.service" in effect.detail
+
+
+async def test_c51_a_reboot_whose_answer_was_lost_is_read_off_the_boot_and_not_repeated(
+    tools, control, boot, tmp_path, both
+):
+    """The command's supervisor dies with the machine: no status is ever written."""
+    script = f'echo "$@" >>"$ROOM/reboots"; echo boot-2 >{boot}; kill -9 $PPID'
+    env = tools(nvidia_smi=smi(both), systemctl=script)
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    effect = await finished(control(env), Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.SUCCEEDED
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    await asyncio.sleep(0.2)
+    assert (tmp_path / "reboots").read_text().splitlines() == ["reboot"]
+
+
+async def test_c51_a_reboot_that_was_lost_and_changed_no_boot_is_ambiguous_and_not_repeated(
+    tools, control, boot, tmp_path, both
+):
+    env = tools(nvidia_smi=smi(both), systemctl='echo "$@" >>"$ROOM/reboots"; kill -9 $PPID')
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    effect = await finished(control(env), Treatment.REBOOT, part=None)
+    assert effect.outcome is Outcome.AMBIGUOUS
+    assert boot.read_text() == "boot-1\n"
+    await control(env).start(Treatment.REBOOT, part=None, operation_id="op-1")
+    await asyncio.sleep(0.2)
+    assert (tmp_path / "reboots").read_text().splitlines() == ["reboot"]

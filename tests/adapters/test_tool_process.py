@@ -1,4 +1,6 @@
 import asyncio
+import os
+import signal
 import time
 
 import psutil
@@ -63,6 +65,23 @@ async def test_endless_output_is_cut(monkeypatch):
     run = await run_tool(["/bin/sh", "-c", script], deadline_s=20)
     assert len(run.text) == 1000
     assert run.exit_code == 0
+
+
+async def test_a_process_that_takes_no_signal_costs_seconds_and_not_the_worker(monkeypatch):
+    """The kernel's uninterruptible sleep cannot be made here: the signal is swallowed instead."""
+    alive = []
+    monkeypatch.setattr(tool_process, "_DYING_S", 0.3)
+    monkeypatch.setattr(tool_process.os, "killpg", lambda pid, _: alive.append(pid))
+    began = time.monotonic()
+    run = await run_tool(["sleep", "60"], deadline_s=0.3)
+    try:
+        assert time.monotonic() - began < 10
+        assert run.exit_code is None
+        assert "no answer" in run.why
+        assert "takes no signal" in run.why
+    finally:
+        for pid in alive:
+            os.kill(pid, signal.SIGKILL)
 
 
 async def _gone(pid: int) -> bool:
