@@ -114,14 +114,15 @@ async def control_activities(
         inventory=records,
         safety=safety,
     )
+    signals = signals_of(
+        settings,
+        base_url=out.base_url,
+        http=out.http,
+        nodes=names,
+        inbox=StorePushes(records.store),
+    )
     scoring = ScoringActivities(
-        signals_of(
-            settings,
-            base_url=out.base_url,
-            http=out.http,
-            nodes=names,
-            inbox=StorePushes(records.store),
-        ),
+        signals,
         records=records,
         repairs=repairs,
         permits=permits,
@@ -129,13 +130,8 @@ async def control_activities(
         clock=utc_now,
         rule_book=StoreRuleBook(records.store),
     )
-    evidence = EvidenceFiles(settings.evidence_dir.resolve())
-    sweep = SweepActivities(
-        Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now),
-        retention=StoreRetention(records.store, evidence=evidence),
-        pager=LocalPager(records, clock=utc_now),
-        clock=utc_now,
-    )
+    recovery = Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now)
+    sweep = _sweep(settings, recovery=recovery, records=records)
     permit = PermitActivities(permits, records=records)
     record = RecordActivities(records, clock=utc_now, rollouts=StoreRollouts(records.store))
     drain = DrainActivities(scheduler, safety=safety, clock=utc_now)
@@ -147,6 +143,16 @@ async def control_activities(
         settings, around=around, simulated=out.told, directory=out.directory
     )
     return [method for owner in owners for method in activities_of(owner)]
+
+
+def _sweep(settings: Settings, *, recovery: Recovery, records: StoreRecords) -> SweepActivities:
+    evidence = EvidenceFiles(settings.evidence_dir.resolve())
+    return SweepActivities(
+        recovery,
+        retention=StoreRetention(records.store, evidence=evidence),
+        pager=LocalPager(records, clock=utc_now),
+        clock=utc_now,
+    )
 
 
 def neighbour_activities(

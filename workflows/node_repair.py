@@ -156,7 +156,7 @@ class NodeRepair:
             **local("load_node"),
         )
         worst = max(c.state.faults, key=lambda f: (f.hard, f.severity.rank))
-        left = left_standing(known, worst)
+        left = left_standing(known, worst, besides=c.state.repair_id)
         if left is not None and workflow.patched(ADOPTS):
             await go_on(c, known, left, first=worst.treatment)
             return

@@ -32,15 +32,18 @@ async def adopt(c: RepairContext, adopted: AdoptedHold) -> None:
     await go_on(c, known, adopted)
 
 
-def left_standing(known: NodeContext, fault: Fault) -> AdoptedHold | None:
+def left_standing(known: NodeContext, fault: Fault, *, besides: str) -> AdoptedHold | None:
     """The hold of ours that stands when another repair of this node begins: its own was lost.
 
     One node has one repair at a time, so the one that placed it runs no more. Its gate is closed
-    under the same mark again, which changes nothing where it still is.
+    under the same mark again, which changes nothing where it still is. A hold of the repair itself
+    (`besides`) stands when its workflow was reset: it takes the same steps under the same ids, and
+    what was done is not done again.
     """
     for hold in known.holds:
         ours = hold.kind is HoldKind.QUARANTINE and hold.owner == OWNER
-        if ours and hold.repair_id is not None and hold.mark == mark_of(hold.repair_id):
+        other = hold.repair_id not in {None, besides}
+        if ours and other and hold.repair_id and hold.mark == mark_of(hold.repair_id):
             part = known.node.part_in(fault.slot) if fault.slot else None
             return AdoptedHold(
                 hold.repair_id,

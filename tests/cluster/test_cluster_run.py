@@ -24,6 +24,7 @@ from sickbay.cli.processes import free_port
 from sickbay.codec import data_converter
 from sickbay.connection import open_client
 from sickbay.settings import load_settings
+from workflows.fleet_sweep import FleetSweep
 from workflows.node_repair import NodeRepair
 from workflows.pool_budget import PoolBudget
 from workflows.pool_scoring import PoolScoring
@@ -210,7 +211,7 @@ def _without_bookkeeping(value) -> None:
 
 def _replays(histories, settings) -> None:
     replayer = Replayer(
-        workflows=[NodeRepair, PoolBudget, PoolScoring],
+        workflows=[NodeRepair, PoolBudget, PoolScoring, FleetSweep],
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=data_converter(settings.codec),
     )

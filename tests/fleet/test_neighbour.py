@@ -25,6 +25,9 @@ allowance = 4
 cap = 4
 max_out = 4
 
+[policy]
+available = ["reset", "reboot", "swap"]
+
 [classes.h200x8]
 nccl_network = "IB"
 

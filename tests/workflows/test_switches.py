@@ -114,3 +114,13 @@ async def test_a_withheld_ticket_is_no_ticket(start):
         await loop.until_stage("needs_human")
         assert loop.tickets.all == {}
         assert "tickets.open" not in loop.fleet.log.verbs()
+
+
+async def test_an_order_ends_the_wait_for_an_approval(start):
+    async with start() as loop:
+        loop.safety.set(Action.RESET, Permission.APPROVE)
+        await loop.broken("n001", Treatment.RESET)
+        await loop.until_stage("reset", waits="approval of reset")
+        await loop.order("release")
+        assert (await loop.ended()).ending == "released_by_person"
+        assert loop.fleet.done() == []
