@@ -113,21 +113,7 @@ async def control_activities(
         inventory=records,
         safety=safety,
     )
-    scoring = ScoringActivities(
-        signals_of(
-            settings,
-            base_url=out.base_url,
-            http=out.http,
-            nodes=names,
-            inbox=StorePushes(records.store),
-        ),
-        records=records,
-        repairs=repairs,
-        permits=permits,
-        inventory=records,
-        clock=utc_now,
-        rule_book=StoreRuleBook(records.store),
-    )
+    scoring = _scoring(settings, out, nodes=names, around=(records, repairs, permits))
     evidence = EvidenceFiles(settings.evidence_dir.resolve())
     sweep = SweepActivities(
         Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now),
@@ -146,6 +132,32 @@ async def control_activities(
         settings, around=around, simulated=out.told, directory=out.directory
     )
     return [method for owner in owners for method in activities_of(owner)]
+
+
+def _scoring(
+    settings: Settings,
+    out: Outside,
+    *,
+    nodes: list[str],
+    around: tuple[StoreRecords, TemporalRepairs, TemporalPermits],
+) -> ScoringActivities:
+    records, repairs, permits = around
+    source = signals_of(
+        settings,
+        base_url=out.base_url,
+        http=out.http,
+        nodes=nodes,
+        inbox=StorePushes(records.store),
+    )
+    return ScoringActivities(
+        source,
+        records=records,
+        repairs=repairs,
+        permits=permits,
+        inventory=records,
+        clock=utc_now,
+        rule_book=StoreRuleBook(records.store),
+    )
 
 
 def neighbour_activities(
