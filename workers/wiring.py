@@ -114,22 +114,7 @@ async def control_activities(
         inventory=records,
         safety=safety,
     )
-    signals = signals_of(
-        settings,
-        base_url=out.base_url,
-        http=out.http,
-        nodes=names,
-        inbox=StorePushes(records.store),
-    )
-    scoring = ScoringActivities(
-        signals,
-        records=records,
-        repairs=repairs,
-        permits=permits,
-        inventory=records,
-        clock=utc_now,
-        rule_book=StoreRuleBook(records.store),
-    )
+    scoring = _scoring(settings, out, nodes=names, around=(records, repairs, permits))
     recovery = Recovery(scheduler, records=records, repairs=repairs, budgets=permits, clock=utc_now)
     sweep = _sweep(settings, recovery=recovery, records=records)
     permit = PermitActivities(permits, records=records)
@@ -152,6 +137,32 @@ def _sweep(settings: Settings, *, recovery: Recovery, records: StoreRecords) -> 
         retention=StoreRetention(records.store, evidence=evidence),
         pager=LocalPager(records, clock=utc_now),
         clock=utc_now,
+    )
+
+
+def _scoring(
+    settings: Settings,
+    out: Outside,
+    *,
+    nodes: list[str],
+    around: tuple[StoreRecords, TemporalRepairs, TemporalPermits],
+) -> ScoringActivities:
+    records, repairs, permits = around
+    source = signals_of(
+        settings,
+        base_url=out.base_url,
+        http=out.http,
+        nodes=nodes,
+        inbox=StorePushes(records.store),
+    )
+    return ScoringActivities(
+        source,
+        records=records,
+        repairs=repairs,
+        permits=permits,
+        inventory=records,
+        clock=utc_now,
+        rule_book=StoreRuleBook(records.store),
     )
 
 

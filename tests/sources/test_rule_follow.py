@@ -88,9 +88,8 @@ async def test_a_shadow_tells_the_book_alone():
     hot()
     book = Book(shadow=with_limits(LIMIT_C + 50, LIMIT_C + 60))
     await score(outside, ticks=60, book=book)
-    assert [(d.node, d.active, d.shadow) for d in book.found][-1:] == [
-        ("n2", "quarantined", "healthy")
-    ] or {(d.node, d.active, d.shadow) for d in book.found} >= {("n2", "quarantined", "healthy")}
+    (*_, last) = book.found
+    assert (last.node, last.active, last.shadow) == ("n2", "quarantined", "healthy")
     assert {d.node for d in book.found} == {"n2"}
     assert {f.node for f in outside.faults} == {"n2"}
 
@@ -120,8 +119,8 @@ class Remembers:
             raise OSError("no answer")
         out = []
         for ago_s, dbe in self.moments:
-            self.outside.bent[nodes[0], 2] = {"ECC_DBE_VOL_TOTAL": dbe}
-            self.outside.reads += 1
+            alive = {"TOTAL_ENERGY_CONSUMPTION": 1000 - ago_s}
+            self.outside.bent[nodes[0], 2] = {"ECC_DBE_VOL_TOTAL": dbe, **alive}
             at = self.outside.at - timedelta(seconds=ago_s)
             out.append([replace(self.outside._sample(n), at=at) for n in nodes])
         return out
