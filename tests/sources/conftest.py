@@ -162,3 +162,10 @@ async def prometheus(exporters, require_part, tmp_path):
     await server.start()
     yield server
     server.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a real Prometheus can be deselected where none is to be had."""
+    for item in items:
+        if "prometheus" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.prometheus)
