@@ -13,11 +13,12 @@ TESTS ?= tests
 LATE := --reruns 1 --only-rerun 'not within' --only-rerun 'does not answer'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test soak check bench clean
 
 help:
 	@echo "make demo [EXIT=1]   64 simulated nodes break and are repaired; Ctrl-C stops everything"
 	@echo "make test            all tests"
+	@echo "make soak [SEEDS=1,2] minutes of random faults, kills and orders, judged at the end"
 	@echo "make check           lint, format, types, import rules"
 	@echo "make bench           the benchmarks: ratios, side by side in one run"
 	@echo "make clean           remove the virtual environment and caches"
@@ -33,6 +34,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(LATE) $(TESTS)
+
+soak: $(STAMP)
+	@SICKBAY_TEST_SOAK_SEEDS="$(or $(SEEDS),1)" $(BIN)/python -m pytest tests/fleet/test_soak.py
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

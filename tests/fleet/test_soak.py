@@ -160,6 +160,7 @@ async def meddle_at_random(person: Person, ends_at: float) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_faults_kills_and_orders_at_random_lose_double_and_return_nothing_wrongly(
