@@ -64,6 +64,7 @@ _SECTION = re.compile(r"^[|+]-+ +(\w[\w ]*?) +-+[|+]")
 _VERDICT = re.compile(
     r"(?:GPU ?(?P<gpu>\d+): )?(?P<word>Pass|Fail|Warn|Skip)(?: - GPUs?: ?(?P<gpus>[\d, ]+))?"
 )
+_FRAME = re.compile(r"\+[-+]+\+")
 _MESSAGE = re.compile(r"(error|warning|info)(?:: *GPU ?(\d+))?", re.IGNORECASE)
 
 
@@ -114,8 +115,17 @@ def table_rows(text: str) -> tuple[list[Row], bool]:
         else:
             test = SOFTWARE_TEST if section.lower() == "deployment" else test_name(name)
             rows.extend(_judged(test, value))
-    whole = "+==" in text and text.rstrip().endswith("+")
-    return rows, whole
+    return rows, "+==" in text and _is_framed(text)
+
+
+def _is_framed(text: str) -> bool:
+    """Whether the last line is the table's frame, as long as the one at its top.
+
+    A section's head and a frame that was cut end with the same sign, and close nothing.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    frames = [line for line in lines if _FRAME.fullmatch(line)]
+    return len(frames) > 1 and lines[-1] == frames[0]
 
 
 def _cells(text: str) -> Iterator[tuple[str, str, str]]:
