@@ -215,11 +215,9 @@ class CheckActivities:
             activity.heartbeat(f"storing {kind}")
             try:
                 return await self._evidence.put(raw, kind=kind), ""
-            except OSError as error:
-                if error.errno in DISK_FULL:
+            except Exception as error:
+                if isinstance(error, OSError) and error.errno in DISK_FULL:
                     raise
-                trouble = f"{type(error).__name__}: {error}"[:MOST_WHY]
-            except Exception as error:  # noqa: BLE001 - any store may fail in any way of its own
                 trouble = f"{type(error).__name__}: {error}"[:MOST_WHY]
             if attempt + 1 < STORE_ATTEMPTS:
                 await asyncio.sleep(STORE_PAUSE_S)

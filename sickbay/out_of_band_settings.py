@@ -15,9 +15,8 @@ from sickbay.contracts.operations import OutOfBandTimes
 from sickbay.domain.firmware import FirmwareImage
 from sickbay.domain.radius import Limits, Load
 from sickbay.secret_refs import read_secret
-from sickbay.section import Section
+from sickbay.section import Positive, Section
 
-Positive = Annotated[float, Field(gt=0)]
 Most = Annotated[int, Field(ge=0)]
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 

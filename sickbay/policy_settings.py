@@ -7,11 +7,9 @@ from pydantic import Field, StringConstraints
 from sickbay.contracts.steps import Action
 from sickbay.domain.node import Treatment
 from sickbay.domain.repair import LADDER
-from sickbay.section import Section
+from sickbay.section import Positive, Seconds, Section
 
 Mode = Literal["observe", "approve", "act"]
-Seconds = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 # A floor with a misspelt name would never be judged, so only names that are judged are taken.
 FloorKey = Annotated[
     str,

@@ -14,10 +14,9 @@ from sickbay.contracts.budget import BudgetView, WithholdAsk, WithholdEnded
 from sickbay.contracts.repair import AdoptedHold, Fault
 from sickbay.contracts.steps import DrainState, PresentHealth, RepairRecord
 from sickbay.domain.gate import Hold, is_ours, withheld_mark
-from sickbay.domain.health import Standing
+from sickbay.domain.health import HARD_FAIL, Standing
 from sickbay.domain.node import Category, Node
 from sickbay.domain.recovery import (
-    HARD_FAIL,
     SCORED,
     NodeSeen,
     Remedy,

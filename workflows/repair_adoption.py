@@ -13,8 +13,9 @@ with workflow.unsafe.imports_passed_through():
     from sickbay.contracts.repair import AdoptedHold, Fault
     from sickbay.contracts.steps import NodeContext
     from sickbay.domain.gate import HoldKind, mark_of
+    from sickbay.domain.health import HARD_FAIL
     from sickbay.domain.node import Treatment
-    from sickbay.domain.recovery import HARD_FAIL, OWNER, SCORED
+    from sickbay.domain.recovery import OWNER, SCORED
     from sickbay.domain.repair import Ending, Progress, Stage
     from workflows.options import local
     from workflows.repair_context import RepairContext

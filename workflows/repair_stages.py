@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from temporalio import exceptions, workflow
@@ -24,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
         StepRequest,
         StepResult,
     )
-    from sickbay.domain.budget_state import SOFT_REASON
+    from sickbay.domain.health import SOFT_REASON
     from sickbay.domain.node import Severity
     from sickbay.domain.proof import PAIR, PAIR_EVIDENCE, CheckName, SuiteResult, suite_for
     from sickbay.domain.reading import Finding, FindingKind, Verdict
@@ -229,9 +230,9 @@ class RepairStages:
             return done
         if done.outcome is StageOutcome.FAILED:
             self._absorb(result)
-            return self._as(done, StageOutcome.CONFIRMED)
+            return replace(done, outcome=StageOutcome.CONFIRMED)
         passed = done.outcome is StageOutcome.PASSED
-        return self._as(done, StageOutcome.NOT_CONFIRMED) if passed else done
+        return replace(done, outcome=StageOutcome.NOT_CONFIRMED) if passed else done
 
     async def prove(self) -> Done:
         """Run the proof; a hard fail newer than the treatment counts against it."""
@@ -246,7 +247,9 @@ class RepairStages:
         newer = self._newer_hard_fail()
         if done.outcome is StageOutcome.PASSED and newer is not None:
             self.c.set(clean_since=newer.observed_at)
-            return self._as(done, StageOutcome.FAILED, f"passed, but {newer.reason} came since")
+            return replace(
+                done, outcome=StageOutcome.FAILED, detail=f"passed, but {newer.reason} came since"
+            )
         return done
 
     async def _same_parts(self, done: Done) -> Done:
@@ -262,7 +265,7 @@ class RepairStages:
         else:
             return done
         await c.sleep_retry()
-        return self._as(done, StageOutcome.INCONCLUSIVE, text)
+        return replace(done, outcome=StageOutcome.INCONCLUSIVE, detail=text)
 
     async def _suite(self, verb: str) -> tuple[Done, SuiteResult | None]:
         c = self.c
@@ -298,10 +301,6 @@ class RepairStages:
         evidence = tuple(r.evidence.sha256 for r in result.checks if r.evidence)
         evidence += tuple(ref.sha256 for ref in result.collected)
         return Done(outcome, detail[:1000], operation_id=operation_id, evidence=evidence)
-
-    def _as(self, done: Done, outcome: StageOutcome, detail: str | None = None) -> Done:
-        text = done.detail if detail is None else detail
-        return Done(outcome, text, operation_id=done.operation_id, evidence=done.evidence)
 
     def _newer_hard_fail(self) -> Fault | None:
         since = self.c.state.clean_since

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from sickbay.domain.health import SOFT_REASON
 from sickbay.domain.node import Severity
 
-SOFT_REASON = "min:"
 """How the reason of a standing made of soft health begins."""
 
 

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from sickbay.domain.node import Category
 
+HARD_FAIL = "hard_fail:"
+SOFT_REASON = "min:"
 NO_FRESH_DATA = "no_fresh_data"
 
 
@@ -37,7 +39,7 @@ class Health:
     @property
     def is_hard_fail(self) -> bool:
         """Whether a fatal signal decided the value."""
-        return self.reason.startswith("hard_fail:")
+        return self.reason.startswith(HARD_FAIL)
 
 
 UNKNOWN_HEALTH = Health(value=None, confidence=0.0, worst=None, reason=NO_FRESH_DATA)

@@ -18,12 +18,12 @@ from sickbay.domain.gate import (
     mark_of,
     withheld_mark,
 )
+from sickbay.domain.health import HARD_FAIL, SOFT_REASON
 from sickbay.domain.repair import Ending, Stage
 
 OWNER = "sickbay"
-HARD_FAIL = "hard_fail:"
 # A reason the scorer gave is telemetry's word; any other came from a person.
-SCORED = (HARD_FAIL, "min:")
+SCORED = (HARD_FAIL, SOFT_REASON)
 _UNKNOWN_REASON = "found in the scheduler; its reason is not on record"
 ABORTER = "whoever aborted its repair"
 
@@ -217,33 +217,6 @@ def _unbooked(seen: NodeSeen) -> list[tuple[str, str]]:
 
 def _hold_of(seen: NodeSeen, mark: str, reason: str, *, now: datetime) -> Hold:
     """The hold behind a mark, as far as it can be told without the store."""
-    if mark == withheld_mark(seen.node):
-        return Hold(
-            id=mark,
-            node=seen.node,
-            kind=HoldKind.WITHHELD,
-            owner=OWNER,
-            mark=mark,
-            reason=reason or _UNKNOWN_REASON,
-            placed_at=now,
-            release_condition="its permit, or the reason ends by itself",
-            next_step="the budget of the pool decides",
-        )
-    if is_borrow(mark):
-        # Expired from the start: the sweep of borrowed neighbours gives it back.
-        return Hold(
-            id=mark,
-            node=seen.node,
-            kind=HoldKind.BORROWED,
-            owner=OWNER,
-            mark=mark,
-            reason=reason or _UNKNOWN_REASON,
-            placed_at=now,
-            release_condition="the run it was borrowed for is not on record: at once",
-            next_step="give it back to the scheduler",
-            deadline=now,
-            repair_id=mark.removeprefix(borrow_mark("")),
-        )
     repair_id = mark.removeprefix(mark_of(""))
     hold = Hold(
         id=mark,
@@ -257,6 +230,24 @@ def _hold_of(seen: NodeSeen, mark: str, reason: str, *, now: datetime) -> Hold:
         next_step="a repair goes on at diagnosis",
         repair_id=repair_id,
     )
+    if mark == withheld_mark(seen.node):
+        return replace(
+            hold,
+            kind=HoldKind.WITHHELD,
+            release_condition="its permit, or the reason ends by itself",
+            next_step="the budget of the pool decides",
+            repair_id=None,
+        )
+    if is_borrow(mark):
+        # Expired from the start: the sweep of borrowed neighbours gives it back.
+        return replace(
+            hold,
+            kind=HoldKind.BORROWED,
+            release_condition="the run it was borrowed for is not on record: at once",
+            next_step="give it back to the scheduler",
+            deadline=now,
+            repair_id=mark.removeprefix(borrow_mark("")),
+        )
     return _in_a_persons_name(hold) if _ended(seen, hold) == Ending.ABORTED else hold
 
 
